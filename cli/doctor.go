@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/url"
 	"slices"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/lapsehq/lapse/cli/bench"
 	look "github.com/lapsehq/lapse/cli/internal/doctor"
+	"github.com/lapsehq/lapse/client"
 	"github.com/lapsehq/lapse/internal/checkup"
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/tasks"
@@ -29,7 +31,8 @@ type doctor struct {
 }
 
 const doctorDetail = "It takes the flags, variables and file of lapse serve, and may run beside a server. It changes nothing: a file of " +
-	"its own in the data directory and keys of its own under the prefix in Redis are deleted again. It ends with status 1 if a server " +
+	"its own in the data directory and keys of its own under the prefix in Redis are deleted again. A server that answers at the " +
+	"address of listen is asked what falls due in the next day, with the token in $LAPSE_TOKEN. It ends with status 1 if a server " +
 	"would not start, or could lose tasks."
 
 // errUnfit is returned if a finding says that a server would not start, or could lose tasks.
@@ -62,6 +65,7 @@ func (d *doctor) Run(ctx context.Context, std streams, bad *faults) error {
 			findings = append(findings, d.clocks(ctx)...)
 		}
 	}
+	findings = append(findings, d.ahead(ctx)...)
 	if err := d.print(std.out, findings); err != nil {
 		return err
 	}
@@ -93,6 +97,45 @@ func (d *doctor) clocks(ctx context.Context) (findings []checkup.Finding) {
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+// ahead asks the server that runs with these settings, if one does, whether what falls due in the
+// next day will be delivered in time.
+func (d *doctor) ahead(ctx context.Context) []checkup.Finding {
+	const subject, within = "next day", 5 * time.Second
+	addr, err := net.ResolveTCPAddr("tcp", d.Listen)
+	if err != nil || addr.Port == 0 {
+		return nil // the settings tell of it; or it is not known where a server is
+	}
+	if addr.IP == nil || addr.IP.IsUnspecified() {
+		addr.IP = net.IPv4(127, 0, 0, 1)
+	}
+	server := "http://" + addr.String()
+	if d.TLSCert != "" {
+		server = cmp.Or(d.Advertise, "https://"+addr.String())
+	}
+	c, err := client.New(client.Options{URL: server, Token: tokenFrom("", nil), Timeout: within, UserAgent: "lapse doctor"})
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	f, err := c.Forecast(ctx, client.Outlook{Window: 24 * time.Hour})
+	switch {
+	case errors.Is(err, client.ErrUnreachable) || ctx.Err() != nil:
+		return nil // none runs
+	case err != nil:
+		return []checkup.Finding{{Subject: subject, Verdict: checkup.Unknown, Found: err.Error(), Do: "set LAPSE_TOKEN to a token that may read, or ask the server: lapse forecast --window 24h"}}
+	}
+	j := &f.Judgement
+	finding := checkup.Good(subject, j.Text)
+	switch {
+	case len(j.Peaks) > 0 && j.Limit:
+		finding.Verdict, finding.Do = checkup.Warn, "add receivers before it comes, raise concurrency, or give the topic a spread: lapse forecast --topic TOPIC says how long"
+	case j.Rate == 0 || len(j.Peaks) > 0 || !f.Complete:
+		finding.Verdict = checkup.Unknown
+	}
+	return []checkup.Finding{finding}
 }
 
 // settingsOf returns a finding for each fault of the settings.

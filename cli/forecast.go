@@ -45,6 +45,9 @@ func forecastChart(w io.Writer, f *client.Forecast) {
 		if n > 0 && bar == "" {
 			bar = "#"
 		}
+		if waits(f, begins) {
+			bar += " waits"
+		}
 		rows = append(rows, []string{begins.Local().Format("01-02 15:04:05"), fmt.Sprint(n), bar})
 	}
 	fmt.Fprintf(w, "%d ready, %d delivering; next attempts by %s:\n", f.Ready, f.Delivering, roundedText(time.Duration(f.Step)))
@@ -57,5 +60,15 @@ func forecastChart(w io.Writer, f *client.Forecast) {
 	if !f.Complete {
 		fmt.Fprintln(w, "replay is not over: some are missing")
 	}
+	if f.Judgement.Text != "" {
+		fmt.Fprintln(w, f.Judgement.Text)
+	}
 	warnOfMissing(w, &f.Reach)
+}
+
+// waits reports whether most tasks of a peak fall due in a step, and are known to wait.
+func waits(f *client.Forecast, begins time.Time) bool {
+	return f.Judgement.Limit && slices.ContainsFunc(f.Judgement.Peaks, func(p client.Peak) bool {
+		return !p.At.Before(begins) && p.At.Before(begins.Add(time.Duration(f.Step)))
+	})
 }

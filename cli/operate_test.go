@@ -150,16 +150,16 @@ func TestForecastCommand(t *testing.T) {
 	query := ""
 	s := canned(t, func(w http.ResponseWriter, r *http.Request) {
 		query = r.URL.RawQuery
-		fmt.Fprint(w, `{"from":"2026-11-20T12:00:00.000Z","step":"1m","counts":[0,4,0,2000,1],"ready":5,"delivering":2,"later":77,"complete":false}`)
+		fmt.Fprint(w, `{"from":"2026-11-20T12:00:00.000Z","step":"1m","counts":[0,4,0,2000,1],"ready":5,"delivering":2,"later":77,"complete":false,"judgement":{"limit":true,"text":"It waits.","peaks":[{"at":"2026-11-20T12:03:30Z"}]}}`)
 	})
 	out := s.ok("forecast", "--topic", "x", "--window", "5m", "--step", "1m")
 	if query != "scope=fleet&step=1m&topic=x&window=5m" {
 		t.Errorf("asked for %s", query)
 	}
-	if rows := strings.Split(out, "\n"); len(rows) != 9 || rows[0] != "5 ready, 2 delivering; next attempts by 1m:" ||
+	if rows := strings.Split(out, "\n"); len(rows) != 10 || rows[0] != "5 ready, 2 delivering; next attempts by 1m:" ||
 		!strings.HasSuffix(rows[1], "  0") || !strings.HasSuffix(rows[2], "  4     #") || !strings.HasSuffix(rows[3], "  0") ||
-		!strings.HasSuffix(rows[4], "  2000  "+strings.Repeat("#", 40)) ||
-		rows[6] != "77 later than 5m from now" || !strings.Contains(rows[7], "some are missing") {
+		!strings.HasSuffix(rows[4], "  2000  "+strings.Repeat("#", 40)+" waits") ||
+		rows[6] != "77 later than 5m from now" || !strings.Contains(rows[7], "some are missing") || rows[8] != "It waits." {
 		t.Errorf("got\n%s", out)
 	}
 	s.ok("forecast")

@@ -475,7 +475,8 @@ type Trouble struct {
 	// the ledger does not answer. silent: a node sends no heartbeat, and its tasks wait.
 	// unheard: a node does not answer, or its figures are not complete. spool: a former spool of
 	// a node is missing. adopted: a node is down, and others have its tasks. undeliverable,
-	// late, failing, dead, paused: of a topic. replaying, draining: of a node.
+	// late, failing, dead, paused: of a topic. ahead: in the next day more falls due than
+	// receivers have shown to deliver in time. replaying, draining: of a node.
 	Kind string `json:"kind"`
 	// Tasks are late or fail because of it, or would be with the next fault, or it is not known
 	// whether they are.

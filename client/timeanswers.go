@@ -92,6 +92,50 @@ type Forecast struct {
 	// false while a node that was asked replays, or if one is missing: what it has or has not
 	// read yet is not counted.
 	Complete bool `json:"complete"`
+	// Whether all of it will be delivered in time.
+	Judgement Judgement `json:"judgement"`
+}
+
+// Judgement says whether what falls due will be delivered in time.
+type Judgement struct {
+	// All of it in one sentence, with times in UTC. Without a rate it says so.
+	Text string `json:"text"`
+	// Tasks a second in the best minute that is known of the last 25 hours, of the topic if one
+	// was asked for. 0: no rate has been shown yet, and nothing is judged; or the token is for
+	// some topics, and none of them was asked for.
+	Rate float64 `json:"rate"`
+	// When that minute began.
+	RateAt *time.Time `json:"rate_at,omitempty"`
+	// About as much was delivered while most tasks had waited for a minute or longer, so
+	// receivers gave no more. false: they may be able to do more than that rate.
+	Limit bool `json:"limit"`
+	// Waits that are not longer are not seen.
+	Precision Duration `json:"precision"`
+	// Times in which more falls due than is delivered, so that tasks wait; the earliest first,
+	// at most the 10 that wait longest.
+	Peaks []Peak `json:"peaks"`
+	// How many further peaks wait.
+	More int `json:"more"`
+}
+
+// Peak is a time in which more falls due than is delivered.
+type Peak struct {
+	// When most of its tasks fall due.
+	At time.Time `json:"at"`
+	// That fall due until it is through.
+	Tasks int64 `json:"tasks"`
+	// When all of them will be delivered.
+	ThroughAt time.Time `json:"through_at"`
+	// 99 of 100 wait no longer.
+	WaitP99 Duration `json:"wait_p99"`
+	// With a spread of the topic that is as long, none would wait. Left out if no spread is: the
+	// peak begins with tasks that wait already, or a day is too short.
+	Spread Duration `json:"spread,omitempty"`
+	// It lasts beyond the last step. What falls due after that is not in it: through_at is the
+	// earliest time.
+	Beyond bool `json:"beyond"`
+	// What becomes of it, without when.
+	Text string `json:"text"`
 }
 
 // Wave reports what became of the tasks that were due in a span.

@@ -1,8 +1,13 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 func TestForecast(t *testing.T) {
@@ -33,6 +38,16 @@ func TestForecast(t *testing.T) {
 		if got := fmt.Sprintf("%v %v %v %v", v["counts"], v["later"], v["ready"], v["step"]); got != want {
 			t.Errorf("%s: %s, want %s", query, got, want)
 		}
+	}
+	j := r.want(r.do("GET", "/v1/forecast?window=1h", ""), 200)["judgement"].(map[string]any)
+	if j["text"] != "No rate has been shown yet, so nothing is judged." || j["rate"] != 0.0 || j["precision"] != "1m" || fmt.Sprint(j["peaks"]) != "[]" {
+		t.Errorf("the judgement is %v", j)
+	}
+	at := time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC)
+	judged := tasks.Foresight{Rate: tasks.ShownRate{Delivered: 90, At: at}, Peaks: []tasks.Peak{{At: at, Tasks: 300, Through: at.Add(200 * time.Second), Wait: time.Minute, Spread: 4 * time.Minute}, {}}}
+	text, err := json.Marshal(wireJudgement(&judged))
+	if want := `"rate":1.5,"rate_at":"2026-11-30T00:00:00.000Z"`; err != nil || !strings.Contains(string(text), want) || strings.Count(string(text), `"spread":`) != 1 {
+		t.Errorf("%s, %v", text, err)
 	}
 	v := r.want(r.do("GET", "/v1/forecast?window=10m", ""), 200)
 	if v["step"] != "10s" || len(v["counts"].([]any)) != 60 {

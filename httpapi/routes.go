@@ -206,7 +206,7 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 		about: "A change of a topic's settings, a pause or a resume; an operator's move, fire, hold or resume of one task, or its cancel if the topic keeps finished tasks. Only if nothing has changed since: a repeated call is refused. Acts on many tasks are not taken back. What is done is an act, too, which names the one that it has taken back.",
 		fails: kinds{invalid, noAct, notUndone, notFound, delivering, dead, changed}.and(writes...)}, s.undo)
 	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Count the tasks that fall due, by time",
-		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot. It covers the tasks of all nodes. " + reachAbout,
+		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot. It covers the tasks of all nodes. judgement says whether they will be delivered in time, at the best rate of the last 25 hours: which peaks wait, for how long, and which spread would help. It takes all tasks for one queue. Ask for a topic, if its receivers are its own. " + reachAbout,
 		fails: kinds{invalid, closing}}, s.forecast)
 	add(a, route{id: "waves", allow: readers, method: "GET", path: "/v1/waves", summary: "What became of the tasks that were due in a span",
 		about: "Counts tasks by their deadline, by topic and fate. What has ended is remembered for a day, by the minute of the deadline, and since the start of the nodes. It is no snapshot. " + reachAbout,

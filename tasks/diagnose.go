@@ -30,6 +30,7 @@ const (
 	TroubleUndeliverable = task.TroubleUndeliverable
 	TroubleLate          = task.TroubleLate
 	TroubleFailing       = task.TroubleFailing
+	TroubleAhead         = task.TroubleAhead
 	TroubleReplaying     = task.TroubleReplaying
 	TroubleDraining      = task.TroubleDraining
 	TroubleDead          = task.TroubleDead
@@ -42,7 +43,8 @@ const MaxDiagnosed = 20
 // Diagnose says what is wrong with the fleet as this node sees it: with the ledger, with other
 // nodes, with topics. It waits for GatherWithin three times at most, also while the ledger does not
 // answer: then it says of which nodes nothing is known. The grant of ctx bounds the topics that it
-// tells of.
+// tells of, and a caller with some topics alone is not told of what falls due in the next day. That
+// is judged about once a minute, and not before it is asked for.
 //
 // Errors: ErrClosed; why ctx has ended.
 func (s *Scheduler) Diagnose(ctx context.Context) (Diagnosis, Reach, error) {
@@ -56,6 +58,9 @@ func (s *Scheduler) Diagnose(ctx context.Context) (Diagnosis, Reach, error) {
 	sight := task.Sight{
 		At: s.engine.Config.Clock(), Readiness: s.Readiness(), Nodes: s.cluster.Seen(ctx), Reach: reach,
 		Topics: page.Topics, More: page.NextCursor != "",
+	}
+	if len(task.PatternsOf(ctx)) == 0 {
+		sight.Peaks = s.cluster.Ahead(sight.At)
 	}
 	return sight.Diagnose(), reach, nil
 }

@@ -73,8 +73,9 @@ func (s *Scheduler) FleetTopics(ctx context.Context, q TopicQuery) (TopicPage, R
 	return s.cluster.FleetTopics(ctx, q)
 }
 
-// FleetForecast is Forecast of the tasks of all nodes. Complete is false while a node that has
-// answered replays, not because one is missing.
+// FleetForecast is Forecast of the tasks of all nodes. Complete is false while a node replays or is
+// missing. It is judged by the best minute of the last day, as the ledger and the nodes know it,
+// which is looked for about once a minute: then it takes up to twice GatherWithin longer.
 //
 // Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
 func (s *Scheduler) FleetForecast(ctx context.Context, o Outlook) (Forecast, Reach, error) {

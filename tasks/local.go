@@ -33,12 +33,14 @@ func (s *Scheduler) Waves(ctx context.Context, q WaveQuery) (Wave, error) {
 	return w, err
 }
 
-// Forecast counts the tasks of this node by the time of their next attempt. Like List it visits
-// every task in memory once, a few thousand under one lock.
+// Forecast counts the tasks of this node by the time of their next attempt, and judges whether they
+// will be delivered in time at the rate that receivers have shown here. Like List it visits every
+// task in memory once, a few thousand under one lock. A caller whose grant has some topics only is
+// told of a judgement if it asks for one topic.
 //
 // Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
 func (s *Scheduler) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
-	return s.engine.Forecast(ctx, o, s.engine.Now())
+	return s.cluster.NodeForecast(ctx, o)
 }
 
 // Reconsider checks again what this process cannot deliver (Topic.Undeliverable), and

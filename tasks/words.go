@@ -178,6 +178,15 @@ type (
 	// A Forecast says how many deliveries will start when.
 	Forecast = task.Forecast
 
+	// A Foresight says whether what falls due will be delivered in time.
+	Foresight = task.Foresight
+
+	// A ShownRate is the most that receivers have delivered in a minute.
+	ShownRate = task.ShownRate
+
+	// A Peak is a time in which more falls due than is delivered.
+	Peak = task.Peak
+
 	// A WaveQuery asks for the tasks that are due in a span, or were.
 	WaveQuery = task.WaveQuery
 

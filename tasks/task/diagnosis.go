@@ -65,6 +65,8 @@ const (
 	// TroubleFailing: attempts of a topic failed in the last RecentTime, or tasks of it are overdue
 	// after an attempt that failed.
 	TroubleFailing TroubleKind = "failing"
+	// TroubleAhead: more falls due in the next day than receivers have shown to deliver in time.
+	TroubleAhead TroubleKind = "ahead"
 	// TroubleReplaying: a node reads its tasks.
 	TroubleReplaying TroubleKind = "replaying"
 	// TroubleDraining: a node hands its shards over.
@@ -102,6 +104,7 @@ var troubles = []struct {
 	{TroubleUndeliverable, true, "topic", "%s cannot be delivered", "%s cannot be delivered"},
 	{TroubleLate, true, "topic", "%s is late", "%s are late"},
 	{TroubleFailing, true, "topic", "%s is failing", "%s are failing"},
+	{TroubleAhead, false, "", "more falls due than is delivered in time", ""},
 	{TroubleReplaying, false, "node", "%s reads its tasks", ""},
 	{TroubleDraining, false, "node", "%s hands its tasks over", ""},
 	{TroubleDead, false, "topic", "%s has dead tasks", ""},
@@ -116,6 +119,7 @@ type Sight struct {
 	Reach     Reach     // of the figures of Topics
 	Topics    []Topic   // as SortWorst orders them
 	More      bool      // there are further topics
+	Peaks     []Peak    // of the next day, that will wait
 }
 
 // Diagnose says what is wrong.
@@ -133,6 +137,7 @@ func (v *Sight) Diagnose() Diagnosis {
 		wrong = slices.ContainsFunc(list, func(t Trouble) bool { return t.Grave })
 	}
 	d.MoreTopics = v.More && wrong
+	v.ofPeaks(&d)
 	slices.SortStableFunc(d.Troubles, func(a, b Trouble) int {
 		return cmp.Compare(slices.Index(TroubleKinds, a.Kind), slices.Index(TroubleKinds, b.Kind))
 	})
@@ -247,6 +252,19 @@ func (v *Sight) ofReach(d *Diagnosis) {
 		default:
 			d.add(TroubleUnheard, m.Node, time.Time{}, m.Err.Error())
 		}
+	}
+}
+
+// ofPeaks tells of the peak that will wait longest.
+func (v *Sight) ofPeaks(d *Diagnosis) {
+	var worst *Peak
+	for i := range v.Peaks {
+		if p := &v.Peaks[i]; v.At.Before(p.At) && (worst == nil || p.Wait > worst.Wait) {
+			worst = p
+		}
+	}
+	if worst != nil {
+		d.add(TroubleAhead, "", time.Time{}, worst.When()+", "+worst.Text())
 	}
 }
 

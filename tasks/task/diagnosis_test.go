@@ -71,6 +71,8 @@ func TestDiagnosis(t *testing.T) {
 		"more notes":           {Sight{Readiness: well, Topics: []Topic{late, late, paused}, More: true}, "2 topics are late.", "late late dead paused"},
 		"full":                 {Sight{Readiness: Readiness{Condition: "no space left"}, Nodes: []Node{self}}, "The ledger takes no new tasks.", "refusing"},
 		"unasked":              {Sight{Readiness: well, Reach: missing("")}, "The rest of the fleet does not answer.", "unheard"},
+		"ahead":                {Sight{Readiness: well, Nodes: []Node{self}, Peaks: []Peak{{At: at.Add(time.Hour)}, {At: at.Add(-time.Hour), Wait: time.Hour}}, Topics: []Topic{paused}}, "Nothing is late.", "ahead dead paused"},
+		"behind":               {Sight{Readiness: well, Nodes: []Node{self}, Peaks: []Peak{{At: at.Add(-time.Hour), Wait: time.Hour}}}, "Nothing is late.", ""},
 		"five": {Sight{Readiness: down, Nodes: []Node{self, unknown("a"), unknown("b"), unknown("c"), unknown("d"), unknown("e")}},
 			"The ledger does not answer; nothing is known of a, b, c and 2 more nodes.", "ledger unknown unknown unknown unknown unknown"},
 	} {

@@ -35,8 +35,8 @@ func (o *Outlook) Faults() (f Faults) {
 }
 
 // A Forecast says how many deliveries will start when. It counts the next attempt of each task in
-// memory, be it the first or a retry. It is no snapshot: a task that moves meanwhile may be counted
-// twice or not at all.
+// memory, be it the first, at its place in a Spread, or a retry. It is no snapshot: a task that
+// moves meanwhile may be counted twice or not at all.
 type Forecast struct {
 	From time.Time     // where the first step begins: now
 	Step time.Duration // length of each step
@@ -47,5 +47,9 @@ type Forecast struct {
 	Delivering int64 // tasks that are being delivered
 	Later      int64 // tasks whose time comes after the last step
 	Held       int64 // tasks whose countdown is held
-	Complete   bool  // false while replay runs or a node is missing: what it has is not counted
+	// ReadyPaused are those of Ready whose topic is paused.
+	ReadyPaused int64
+	Complete    bool // false while replay runs or a node is missing: what it has is not counted
+
+	Judgement Foresight // whether all of it will be delivered in time
 }

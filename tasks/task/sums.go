@@ -39,6 +39,7 @@ func (f *Forecast) Add(o *Forecast) {
 		f.Counts[i] += o.Counts[i]
 	}
 	f.Ready += o.Ready
+	f.ReadyPaused += o.ReadyPaused
 	f.Delivering += o.Delivering
 	f.Later += o.Later
 	f.Held += o.Held

@@ -427,6 +427,8 @@ Forecast = TypedDict("Forecast", {
     'from': 'str',
     # Tasks whose countdown is held: they do not fall due.
     'held': 'int',
+    # Whether all of it will be delivered in time.
+    'judgement': 'Judgement',
     # Tasks whose next attempt is after the last step.
     'later': 'int',
     # Nodes whose figures are not in the answer, or only in part: they have not answered within a
@@ -581,6 +583,27 @@ class Imported(TypedDict):
     topics: int
     # Topics that have settings already, which were left as they are.
     topics_present: int
+
+
+class Judgement(TypedDict):
+    # About as much was delivered while most tasks had waited for a minute or longer, so receivers
+    # gave no more. false: they may be able to do more than that rate.
+    limit: bool
+    # How many further peaks wait.
+    more: int
+    # Times in which more falls due than is delivered, so that tasks wait; the earliest first, at
+    # most the 10 that wait longest.
+    peaks: list[Peak]
+    # Waits that are not longer are not seen.
+    precision: str
+    # Tasks a second in the best minute that is known of the last 25 hours, of the topic if one
+    # was asked for. 0: no rate has been shown yet, and nothing is judged; or the token is for
+    # some topics, and none of them was asked for.
+    rate: float
+    # All of it in one sentence, with times in UTC. Without a rate it says so.
+    text: str
+    # When that minute began.
+    rate_at: NotRequired[str]
 
 
 class Lateness(TypedDict):
@@ -850,6 +873,25 @@ class Overdue(TypedDict):
     # The earliest deadline of an overdue task. Left out if there is none. The total leaves paused
     # topics out.
     oldest_at: NotRequired[str]
+
+
+class Peak(TypedDict):
+    # When most of its tasks fall due.
+    at: str
+    # It lasts beyond the last step. What falls due after that is not in it: through_at is the
+    # earliest time.
+    beyond: bool
+    # That fall due until it is through.
+    tasks: int
+    # What becomes of it, without when.
+    text: str
+    # When all of them will be delivered.
+    through_at: str
+    # 99 of 100 wait no longer.
+    wait_p99: str
+    # With a spread of the topic that is as long, none would wait. Left out if no spread is: the
+    # peak begins with tasks that wait already, or a day is too short.
+    spread: NotRequired[str]
 
 
 class PointLateness(TypedDict):
@@ -1486,8 +1528,9 @@ class Trouble(TypedDict):
     # ledger does not answer. silent: a node sends no heartbeat, and its tasks wait. unheard: a
     # node does not answer, or its figures are not complete. spool: a former spool of a node is
     # missing. adopted: a node is down, and others have its tasks. undeliverable, late, failing,
-    # dead, paused: of a topic. replaying, draining: of a node.
-    kind: Literal["ledger", "refusing", "cut_off", "unknown", "silent", "unheard", "spool", "adopted", "undeliverable", "late", "failing", "replaying", "draining", "dead", "paused"]
+    # dead, paused: of a topic. ahead: in the next day more falls due than receivers have shown to
+    # deliver in time. replaying, draining: of a node.
+    kind: Literal["ledger", "refusing", "cut_off", "unknown", "silent", "unheard", "spool", "adopted", "undeliverable", "late", "failing", "ahead", "replaying", "draining", "dead", "paused"]
     # What is wrong.
     text: str
     # Why, or what it means, as far as that is known.

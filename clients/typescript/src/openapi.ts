@@ -213,7 +213,7 @@ export interface paths {
         };
         /**
          * Count the tasks that fall due, by time
-         * @description Counts the next attempt of each task, be it the first or a retry. It is no snapshot. It covers the tasks of all nodes. A node that does not answer within a second is named in missing. What other nodes have answered may be a second old. With scope=node the figures are those of the node that is asked alone. Needs the scope read.
+         * @description Counts the next attempt of each task, be it the first or a retry. It is no snapshot. It covers the tasks of all nodes. judgement says whether they will be delivered in time, at the best rate of the last 25 hours: which peaks wait, for how long, and which spread would help. It takes all tasks for one queue. Ask for a topic, if its receivers are its own. A node that does not answer within a second is named in missing. What other nodes have answered may be a second old. With scope=node the figures are those of the node that is asked alone. Needs the scope read.
          */
         get: operations["forecast"];
         put?: never;
@@ -1480,6 +1480,8 @@ export interface components {
              * @description Tasks whose countdown is held: they do not fall due.
              */
             held: number;
+            /** @description Whether all of it will be delivered in time. */
+            judgement: components["schemas"]["Judgement"];
             /**
              * Format: int64
              * @description Tasks whose next attempt is after the last step.
@@ -1699,6 +1701,34 @@ export interface components {
              * @description Topics that have settings already, which were left as they are.
              */
             topics_present: number;
+        };
+        Judgement: {
+            /** @description About as much was delivered while most tasks had waited for a minute or longer, so receivers gave no more. false: they may be able to do more than that rate. */
+            limit: boolean;
+            /**
+             * Format: int64
+             * @description How many further peaks wait.
+             */
+            more: number;
+            /** @description Times in which more falls due than is delivered, so that tasks wait; the earliest first, at most the 10 that wait longest. */
+            peaks: components["schemas"]["Peak"][];
+            /**
+             * @description Waits that are not longer are not seen.
+             * @example 30m
+             */
+            precision: string;
+            /**
+             * Format: double
+             * @description Tasks a second in the best minute that is known of the last 25 hours, of the topic if one was asked for. 0: no rate has been shown yet, and nothing is judged; or the token is for some topics, and none of them was asked for.
+             */
+            rate: number;
+            /**
+             * Format: date-time
+             * @description When that minute began.
+             */
+            rate_at?: string;
+            /** @description All of it in one sentence, with times in UTC. Without a rate it says so. */
+            text: string;
         };
         Lateness: {
             /** Format: int64 */
@@ -2040,6 +2070,37 @@ export interface components {
              * @description Of the overdue tasks, those of which an attempt has failed, whatever state they are in now.
              */
             retrying: number;
+        };
+        Peak: {
+            /**
+             * Format: date-time
+             * @description When most of its tasks fall due.
+             */
+            at: string;
+            /** @description It lasts beyond the last step. What falls due after that is not in it: through_at is the earliest time. */
+            beyond: boolean;
+            /**
+             * @description With a spread of the topic that is as long, none would wait. Left out if no spread is: the peak begins with tasks that wait already, or a day is too short.
+             * @example 30m
+             */
+            spread?: string;
+            /**
+             * Format: int64
+             * @description That fall due until it is through.
+             */
+            tasks: number;
+            /** @description What becomes of it, without when. */
+            text: string;
+            /**
+             * Format: date-time
+             * @description When all of them will be delivered.
+             */
+            through_at: string;
+            /**
+             * @description 99 of 100 wait no longer.
+             * @example 30m
+             */
+            wait_p99: string;
         };
         PointLateness: {
             /** Format: int64 */
@@ -2947,10 +3008,10 @@ export interface components {
             /** @description Tasks are late or fail because of it, or would be with the next fault, or it is not known whether they are. */
             grave: boolean;
             /**
-             * @description ledger: it does not answer. refusing: it takes no new tasks. cut_off: a node is cut off from the ledger, and may have lost its shards. unknown: nothing is known of a node, since the ledger does not answer. silent: a node sends no heartbeat, and its tasks wait. unheard: a node does not answer, or its figures are not complete. spool: a former spool of a node is missing. adopted: a node is down, and others have its tasks. undeliverable, late, failing, dead, paused: of a topic. replaying, draining: of a node.
+             * @description ledger: it does not answer. refusing: it takes no new tasks. cut_off: a node is cut off from the ledger, and may have lost its shards. unknown: nothing is known of a node, since the ledger does not answer. silent: a node sends no heartbeat, and its tasks wait. unheard: a node does not answer, or its figures are not complete. spool: a former spool of a node is missing. adopted: a node is down, and others have its tasks. undeliverable, late, failing, dead, paused: of a topic. ahead: in the next day more falls due than receivers have shown to deliver in time. replaying, draining: of a node.
              * @enum {string}
              */
-            kind: "ledger" | "refusing" | "cut_off" | "unknown" | "silent" | "unheard" | "spool" | "adopted" | "undeliverable" | "late" | "failing" | "replaying" | "draining" | "dead" | "paused";
+            kind: "ledger" | "refusing" | "cut_off" | "unknown" | "silent" | "unheard" | "spool" | "adopted" | "undeliverable" | "late" | "failing" | "ahead" | "replaying" | "draining" | "dead" | "paused";
             /** @description The node that it is about. Left out if there is none, or if that is not known. */
             node?: string;
             /**

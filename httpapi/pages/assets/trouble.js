@@ -35,7 +35,7 @@ const remedies = {
   refusing: "Give it room: tasks that are there are delivered all the same.",
   cut_off: "Look at its network and its log.", unknown: "", unheard: "Look at its log and its processor.",
   silent: "Start it again: it takes its tasks back.", adopted: "Start it again when you can: it takes its tasks back. Figures of the last 5 minutes and since the start are without what it has counted.",
-  undeliverable: "Mend the topic's settings.", late: "", failing: "See the last errors: mend the receiver, or pause the topic until it is mended.",
+  undeliverable: "Mend the topic's settings.", late: "", ahead: "Add receivers before it comes, or give the topic a spread.", failing: "See the last errors: mend the receiver, or pause the topic until it is mended.",
 };
 
 export const remedy = t => (t.kind === "late" && t.detail?.includes("no receiver pulls") ? "Start a receiver that pulls from it." : t.kind === "late" ? "Raise its concurrency, or add receivers." : remedies[t.kind] ?? "");

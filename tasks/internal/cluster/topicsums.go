@@ -27,6 +27,8 @@ type figures struct {
 
 	gathered  gatherings    // what other nodes have answered
 	surveying chan struct{} // has one for each survey under way
+	shown     gatherings    // rates that receivers have shown
+	ahead     ahead
 
 	mu      sync.Mutex      // guards what follows
 	emptied map[string]bool // processes that have ended and hold no shard, see fleetNodes

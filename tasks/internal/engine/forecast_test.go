@@ -39,7 +39,7 @@ func TestForecastAgainstList(t *testing.T) {
 				o.Topic = topic
 				got, err := r.Forecast(t.Context(), o)
 				rig.Want(t, "Forecast", err, nil)
-				wanted := tasks.Forecast{From: got.From, Step: got.Step, Counts: make([]int64, len(got.Counts)), Complete: true}
+				wanted := tasks.Forecast{From: got.From, Step: got.Step, Counts: make([]int64, len(got.Counts)), Complete: true, Judgement: got.Judgement}
 				for _, task := range r.Pages(tasks.Query{Topic: topic, Limit: 1000}) {
 					k := task.Next.Sub(got.From) / got.Step
 					switch {

@@ -344,22 +344,28 @@ func (s *Engine) Forecast(ctx context.Context, o task.Outlook, now int64) (task.
 		if err := ctx.Err(); err != nil {
 			return task.Forecast{}, err
 		}
-		if err := w.step(func(_ uint32, sl *store.Slot) int {
-			shown := sl.State.Shown()
-			switch k := (sl.Next - now) / step; {
+		if err := w.step(func(_ uint32, sl *store.Slot) (cost int) {
+			shown, next, t := sl.State.Shown(), sl.Next, s.TopicTable.ByNumber[sl.Topic]
+			if t.Settings.Spread > 0 && shown == task.Pending && sl.Flags&store.Missed == 0 && next != record.HeldUntil && !s.Store.Attempted(sl) {
+				next, cost = t.deadline(s.Store, sl, false), 1
+			}
+			switch k := (next - now) / step; {
 			case shown == 0:
 			case shown == task.Delivering:
 				f.Delivering++
-			case sl.Next == record.HeldUntil:
+			case next == record.HeldUntil:
 				f.Held++
-			case sl.Next <= now:
+			case next <= now:
 				f.Ready++
+				if t.Settings.Paused {
+					f.ReadyPaused++
+				}
 			case k < int64(len(f.Counts)):
 				f.Counts[k]++
 			default:
 				f.Later++
 			}
-			return 0
+			return cost
 		}); err != nil {
 			return f, err
 		}

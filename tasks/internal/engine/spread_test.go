@@ -145,6 +145,10 @@ func TestInsideTheWindow(t *testing.T) {
 	const window = time.Hour
 	spreading(t, window, func(t *testing.T, r *rig.Rig, got *comings) {
 		due := instant(r, "x", 100, time.Minute)
+		f, err := r.Forecast(t.Context(), Outlook{Topic: "x", Window: window + time.Minute, Step: (window + time.Minute) / 4})
+		if rig.Want(t, "Forecast", err, nil); slices.Min(f.Counts) < 10 || f.Later != 0 {
+			t.Errorf("before the deadline the forecast has %v, %d later", f.Counts, f.Later)
+		}
 		rig.Pass(time.Minute + time.Millisecond)
 		writes := r.Faulty.Calls(ledgertest.Apply)
 		early := 0
@@ -172,7 +176,7 @@ func TestInsideTheWindow(t *testing.T) {
 			}
 			last = task.Next
 		}
-		f, err := r.Forecast(t.Context(), Outlook{Topic: "x", Window: window, Step: window / 4})
+		f, err = r.Forecast(t.Context(), Outlook{Topic: "x", Window: window, Step: window / 4})
 		if rig.Want(t, "Forecast", err, nil); slices.Min(f.Counts) < 10 || f.Ready != 0 {
 			t.Errorf("the forecast has %v, %d ready", f.Counts, f.Ready)
 		}

@@ -53,6 +53,13 @@ function totals(total, soon, late) {
   ];
 }
 
+// judged says whether what falls due will be delivered in time: of the peak that waits longest, at
+// its local time, if that is known; or in the words of the server.
+function judged(j) {
+  const waits = p => Date.parse(p.through_at) - Date.parse(p.at), worst = j.limit && [...j.peaks].sort((a, b) => waits(b) - waits(a))[0];
+  return html`<p class=${"hint judgement" + (worst ? " warn" : "")} title=${j.text}>${worst ? hourMinute(Date.parse(worst.at)) + ": " + worst.text + "." : j.text}</p>`;
+}
+
 // Forecast draws how many tasks fall due when, of one topic or of all.
 export function Forecast({topic, hour, title = "Falls due"}) {
   const [wide, setWide] = useState(false);
@@ -70,7 +77,9 @@ export function Forecast({topic, hour, title = "Falls due"}) {
     <${Chart} key=${step} x=${x} to=${from + f.counts.length * step} series=${[{label: "due", values: f.counts, colour: "--accent", bars: true}]}
       about=${about + (f.complete ? "" : " Not all tasks are read yet.")}
       pick=${i => go(waveOf(x[i] * 1000, step * 1000, topic))}
+      marks=${(f.judgement.limit ? f.judgement.peaks : []).map(p => ({at: Date.parse(p.at) / 1000, text: p.text}))}
       say=${i => hourMinute(x[i] * 1000) + " to " + hourMinute((x[i] + step) * 1000) + ": " + plural(f.counts[i], "task")} />
+    ${judged(f.judgement)}
     ${sum ? html`<p class="hint"><a href=${waveOf(x[peak] * 1000, step * 1000, topic)}>The wave of ${hourMinute(x[peak] * 1000)}</a></p>` : null}
   </${Section}>`;
 }
