@@ -147,8 +147,9 @@ type Wave struct {
 	To time.Time `json:"to"`
 	// When this was counted.
 	At time.Time `json:"at"`
-	// From when on what has ended is counted: the latest start of the nodes that answer. What
-	// ended before is missing.
+	// From when on what has ended is known: from the first start of the nodes that answer, as
+	// far as the ledger knows it, a day ago at the earliest. While the ledger cannot be read it
+	// is the latest of their present starts. What ended before is missing.
 	Since time.Time `json:"since"`
 	// All topics together.
 	Total WaveCounts `json:"total"`
@@ -159,8 +160,8 @@ type Wave struct {
 	// How many further topics there are, at least.
 	Beyond int `json:"beyond"`
 	// false while a node that was asked replays, or if one is missing: what it has is not
-	// counted. false as well if some topics were asked for, and ends that were counted for
-	// others may be of these.
+	// counted; or if what the ledger keeps was not read. false as well if some topics were asked
+	// for, and ends that were counted for others may be of these.
 	Complete bool `json:"complete"`
 }
 

@@ -13,12 +13,12 @@ type Wave struct {
 	From     string      `json:"from" format:"date-time" doc:"Where the wave begins, a whole minute."`
 	To       string      `json:"to" format:"date-time" doc:"Before which it ends, a whole minute."`
 	At       string      `json:"at" format:"date-time" doc:"When this was counted."`
-	Since    string      `json:"since" format:"date-time" doc:"From when on what has ended is counted: the latest start of the nodes that answer. What ended before is missing."`
+	Since    string      `json:"since" format:"date-time" doc:"From when on what has ended is known: from the first start of the nodes that answer, as far as the ledger knows it, a day ago at the earliest. While the ledger cannot be read it is the latest of their present starts. What ended before is missing."`
 	Total    WaveCounts  `json:"total" doc:"All topics together."`
 	Topics   []WaveTopic `json:"topics" nullable:"false" doc:"At most 100, those with the most tasks first."`
 	Others   WaveCounts  `json:"others" doc:"Further topics together."`
 	Beyond   int         `json:"beyond" doc:"How many further topics there are, at least."`
-	Complete bool        `json:"complete" doc:"false while a node that was asked replays, or if one is missing: what it has is not counted. false as well if some topics were asked for, and ends that were counted for others may be of these."`
+	Complete bool        `json:"complete" doc:"false while a node that was asked replays, or if one is missing: what it has is not counted; or if what the ledger keeps was not read. false as well if some topics were asked for, and ends that were counted for others may be of these."`
 }
 
 // WaveTopic is the part of a wave that is of one topic.

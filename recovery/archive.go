@@ -69,6 +69,8 @@ var (
 	// MinuteRows and HourRows have what was counted.
 	MinuteRows = Series{"minutes", 'm', day + time.Hour, time.Hour}
 	HourRows   = Series{"hours", 'h', 31 * day, day}
+	// WaveRows have how tasks have ended, at the minute of their deadline: up to a day ahead.
+	WaveRows = Series{"waves", 'w', day + time.Hour, time.Hour}
 	// MarkRows have what happened to nodes and topics, ActionRows who did what.
 	MarkRows   = Series{"marks", 'k', 31 * day, time.Hour}
 	ActionRows = Series{"actions", 'a', 31 * day, time.Hour}

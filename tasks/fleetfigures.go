@@ -87,9 +87,9 @@ func (s *Scheduler) FleetForecast(ctx context.Context, o Outlook) (Forecast, Rea
 	return s.cluster.FleetForecast(ctx, o)
 }
 
-// FleetWaves is Waves of the tasks of all nodes. What has ended at a node that does not answer, and
-// at one that has ended, is missing: Since is when the last of those that answer began to count, or
-// when one that is dead was last heard, whichever is later.
+// FleetWaves is Waves of the tasks of all nodes. What has ended at nodes that do not answer is as
+// the ledger keeps it: the last minute of one that was killed is lost. Therefore Since is at least
+// when the last of those that are dead was heard.
 //
 // Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
 func (s *Scheduler) FleetWaves(ctx context.Context, q WaveQuery) (Wave, Reach, error) {

@@ -20,7 +20,8 @@ func (s *Scheduler) Err() error {
 
 // Waves counts the tasks of this node that are due in a span, or were, by topic and fate. Those
 // that have ended were counted when they did, by the minute of their deadline, and are remembered
-// for a day and since the start. Like List it visits every task in memory.
+// for a day: with the ledger, over restarts of the node. While the ledger cannot be read, Since is
+// when this process began, and Complete is false. Like List it visits every task in memory.
 //
 // Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
 func (s *Scheduler) Waves(ctx context.Context, q WaveQuery) (Wave, error) {
@@ -28,9 +29,7 @@ func (s *Scheduler) Waves(ctx context.Context, q WaveQuery) (Wave, error) {
 	if err != nil {
 		return Wave{}, err
 	}
-	w, err := s.engine.Waves(ctx, q)
-	w.Sum()
-	return w, err
+	return s.cluster.NodeWaves(ctx, q)
 }
 
 // Forecast counts the tasks of this node by the time of their next attempt, and judges whether they

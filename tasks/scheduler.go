@@ -9,6 +9,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/engine/minutes"
 	"github.com/lapsehq/lapse/tasks/internal/parts"
 	"github.com/lapsehq/lapse/tasks/internal/past"
 	"github.com/lapsehq/lapse/tasks/internal/record"
@@ -70,6 +71,12 @@ func (s *Scheduler) pastOptions(ledger recovery.Ledger) past.Options {
 			return t.Counts, err == nil
 		},
 		Down: func() bool { return e.Committer.AnyDown() },
+		Ended: func(from, to int64, visit func(topic string, minute int64, c *task.WaveCounts)) {
+			e.EachEnded(from, to, func(r *minutes.Row) {
+				c := r.Wave()
+				visit(r.Topic, r.Minute, &c)
+			})
+		},
 	}
 }
 

@@ -2,6 +2,7 @@ package task
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -102,13 +103,63 @@ type WaveTopic struct {
 type Wave struct {
 	From, To time.Time   // whole minutes
 	At       time.Time   // when it was counted
-	Since    time.Time   // from when on what has ended is counted
+	Since    time.Time   // from when on what has ended is known, a day before At at the earliest
 	Topics   []WaveTopic // at most MaxWaveTopics, those with the most tasks first
 	Others   WaveCounts  // of further topics
 	Beyond   int         // how many further topics there are, at least
-	// Complete is false while a node that was asked reads its tasks, and if some topics were asked
-	// for and ends of the span are counted for others, whose topics are not known any more.
+	// Complete is false while a node that was asked reads its tasks, or the ledger cannot be read;
+	// and if some topics were asked for and ends of the span are counted for others, whose topics
+	// are not known any more.
 	Complete bool
+}
+
+// A WaveTally adds up the counts of a wave by topic, of the topics that were asked for.
+type WaveTally struct {
+	Topics   map[string]*WaveCounts // "": topics that are not known any more
+	topic    string                 // the only one; empty: all that patterns allow
+	patterns []string
+	partly   bool
+}
+
+// NewWaveTally returns one of a topic, or of all that the grant of ctx allows.
+func NewWaveTally(ctx context.Context, topic string) *WaveTally {
+	return &WaveTally{Topics: make(map[string]*WaveCounts), topic: topic, patterns: PatternsOf(ctx)}
+}
+
+// Of returns the counts of a topic.
+func (t *WaveTally) Of(topic string) *WaveCounts {
+	c := t.Topics[topic]
+	if c == nil {
+		c = new(WaveCounts)
+		t.Topics[topic] = c
+	}
+	return c
+}
+
+// Enter adds counts of a topic, if it was asked for. Of topics that are not known any more it adds
+// them if all were asked for; else the wave is not complete.
+func (t *WaveTally) Enter(topic string, c *WaveCounts) {
+	switch {
+	case topic == "" && (t.topic != "" || len(t.patterns) > 0):
+		t.partly = true
+	case topic == "" || t.topic == topic || t.topic == "" && AnyMatches(t.patterns, topic):
+		t.Of(topic).Add(c)
+	}
+}
+
+// AddTo enters all that was counted in a wave.
+func (t *WaveTally) AddTo(w *Wave) {
+	o := Wave{Complete: !t.partly}
+	for name, c := range t.Topics {
+		if name == "" {
+			o.Others.Add(c)
+			o.Beyond++
+			continue
+		}
+		o.Topics = append(o.Topics, WaveTopic{Name: name, WaveCounts: *c})
+	}
+	o.Bound()
+	w.Add(&o)
 }
 
 // Total is that of all topics.

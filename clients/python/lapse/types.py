@@ -1565,9 +1565,9 @@ Wave = TypedDict("Wave", {
     'at': 'str',
     # How many further topics there are, at least.
     'beyond': 'int',
-    # false while a node that was asked replays, or if one is missing: what it has is not counted.
-    # false as well if some topics were asked for, and ends that were counted for others may be of
-    # these.
+    # false while a node that was asked replays, or if one is missing: what it has is not counted;
+    # or if what the ledger keeps was not read. false as well if some topics were asked for, and
+    # ends that were counted for others may be of these.
     'complete': 'bool',
     # Names of the nodes whose figures are in the answer.
     'covers': 'list[str]',
@@ -1581,8 +1581,9 @@ Wave = TypedDict("Wave", {
     'others': 'WaveCounts',
     # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     'scope': 'Literal["fleet", "node"]',
-    # From when on what has ended is counted: the latest start of the nodes that answer. What
-    # ended before is missing.
+    # From when on what has ended is known: from the first start of the nodes that answer, as far
+    # as the ledger knows it, a day ago at the earliest. While the ledger cannot be read it is the
+    # latest of their present starts. What ended before is missing.
     'since': 'str',
     # Before which it ends, a whole minute.
     'to': 'str',

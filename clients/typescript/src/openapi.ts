@@ -897,7 +897,7 @@ export interface paths {
         };
         /**
          * What became of the tasks that were due in a span
-         * @description Counts tasks by their deadline, by topic and fate. What has ended is remembered for a day, by the minute of the deadline, and since the start of the nodes. It is no snapshot. A node that does not answer within a second is named in missing. What other nodes have answered may be a second old. With scope=node the figures are those of the node that is asked alone. Needs the scope read.
+         * @description Counts tasks by their deadline, by topic and fate. What has ended is remembered for a day, by the minute of the deadline, and kept with the ledger once a minute: what a node that was killed had counted in its last minute is lost. It is no snapshot. A node that does not answer within a second is named in missing. What other nodes have answered may be a second old. With scope=node the figures are those of the node that is asked alone. Needs the scope read.
          */
         get: operations["waves"];
         put?: never;
@@ -3054,7 +3054,7 @@ export interface components {
              * @description How many further topics there are, at least.
              */
             beyond: number;
-            /** @description false while a node that was asked replays, or if one is missing: what it has is not counted. false as well if some topics were asked for, and ends that were counted for others may be of these. */
+            /** @description false while a node that was asked replays, or if one is missing: what it has is not counted; or if what the ledger keeps was not read. false as well if some topics were asked for, and ends that were counted for others may be of these. */
             complete: boolean;
             /** @description Names of the nodes whose figures are in the answer. */
             covers: string[];
@@ -3074,7 +3074,7 @@ export interface components {
             scope: "fleet" | "node";
             /**
              * Format: date-time
-             * @description From when on what has ended is counted: the latest start of the nodes that answer. What ended before is missing.
+             * @description From when on what has ended is known: from the first start of the nodes that answer, as far as the ledger knows it, a day ago at the earliest. While the ledger cannot be read it is the latest of their present starts. What ended before is missing.
              */
             since: string;
             /**

@@ -2,11 +2,13 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/past"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -73,6 +75,7 @@ type (
 		From, To int64
 	}
 	wavesReply struct {
+		Name   string // of the process, in rows of the ledger
 		Since  time.Time
 		Topics []task.WaveTopic `json:",omitempty"`
 		Others task.WaveCounts
@@ -293,7 +296,7 @@ func (s *Cluster) handleWaves(ctx context.Context, _ string, q wavesQuery) (wave
 	ctx = task.WithGrant(ctx, &task.Grant{Topics: q.Patterns})
 	reads := !s.engine.IsReplayed() // before the tasks are counted
 	w, err := s.engine.Waves(ctx, task.WaveQuery{From: time.Unix(q.From, 0).UTC(), To: time.Unix(q.To, 0).UTC(), Topic: q.Topic})
-	return wavesReply{w.Since, w.Topics, w.Others, w.Beyond, !w.Complete, reading{reads}}, err
+	return wavesReply{s.Past.Name(), w.Since, w.Topics, w.Others, w.Beyond, !w.Complete, reading{reads}}, err
 }
 
 // FleetWaves is tasks.Scheduler.FleetWaves of a query that was checked.
@@ -306,9 +309,14 @@ func (s *Cluster) FleetWaves(ctx context.Context, q task.WaveQuery) (task.Wave, 
 	if err != nil {
 		return w, g.reach, err
 	}
+	live := map[string]time.Time{s.Past.Name(): w.Since}
 	for i := range g.answers {
 		a := &g.answers[i].reply
+		live[a.Name] = a.Since
 		w.Add(&task.Wave{Since: a.Since, Topics: a.Topics, Others: a.Others, Beyond: a.Beyond, Complete: !a.Partly})
+	}
+	if err := s.addKept(ctx, q, &w, "", live); err != nil {
+		return w, g.reach, err
 	}
 	w.Sum()
 	w.Complete = w.Complete && len(g.reach.Missing) == 0
@@ -319,7 +327,7 @@ func (s *Cluster) FleetWaves(ctx context.Context, q task.WaveQuery) (task.Wave, 
 }
 
 // lastDeath is when the last of the nodes that are dead was heard, zero if none is. What only it
-// had counted is lost.
+// had counted in its last minute is lost.
 func (s *Cluster) lastDeath(ctx context.Context) (at time.Time) {
 	if s.NoPeers() {
 		return time.Time{}
@@ -333,4 +341,34 @@ func (s *Cluster) lastDeath(ctx context.Context) (at time.Time) {
 		}
 	}
 	return at
+}
+
+// NodeWaves is tasks.Scheduler.Waves of a query that was checked.
+func (s *Cluster) NodeWaves(ctx context.Context, q task.WaveQuery) (task.Wave, error) {
+	w, err := s.engine.Waves(ctx, q)
+	if err == nil {
+		err = s.addKept(ctx, q, &w, s.Past.Node, map[string]time.Time{s.Past.Name(): w.Since})
+	}
+	w.Sum()
+	return w, err
+}
+
+// addKept adds what the ledger keeps of processes that are not live, of all nodes or of one. live
+// has since when those have counted whose counts are in the wave. Without the ledger the wave is
+// not complete. Errors: why ctx has ended.
+func (s *Cluster) addKept(ctx context.Context, q task.WaveQuery, w *task.Wave, node string, live map[string]time.Time) error {
+	key, err := json.Marshal([]any{"kept waves", q, task.PatternsOf(ctx), node, live})
+	if err != nil {
+		return err
+	}
+	patterns := task.PatternsOf(ctx)
+	kept, err := s.Figures.gathered.do(ctx, string(key), func() any {
+		ctx, cancel := context.WithTimeout(s.engine.Life.Context, readPastWithin)
+		defer cancel()
+		return s.Past.Waves(task.WithGrant(ctx, &task.Grant{Topics: patterns}), q, node, live)
+	})
+	if err == nil {
+		kept.(*past.KeptWaves).AddTo(w)
+	}
+	return err
 }

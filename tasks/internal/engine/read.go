@@ -384,15 +384,7 @@ func (s *Engine) Waves(ctx context.Context, q task.WaveQuery) (task.Wave, error)
 	from, to := record.Millis(q.From), record.Millis(q.To)
 	v := task.Wave{From: q.From, To: q.To, At: s.Config.Clock().UTC(), Complete: s.IsReplayed()}
 	v.Since = record.FromMillis(s.TopicTable.History.Ended.Since) // which never changes
-	all := make(map[string]*task.WaveCounts)
-	of := func(topic string) *task.WaveCounts {
-		c := all[topic]
-		if c == nil {
-			c = new(task.WaveCounts)
-			all[topic] = c
-		}
-		return c
-	}
+	all := task.NewWaveTally(ctx, q.Topic)
 	w := s.walk(Pick{q.Topic, task.PatternsOf(ctx)}, "")
 	w.earliest = from // no attempt comes before the deadline
 	for !w.over {
@@ -409,30 +401,23 @@ func (s *Engine) Waves(ctx context.Context, q task.WaveQuery) (task.Wave, error)
 				due, cost = record.Due(s.Store.Record(sl)), 1
 			}
 			if from <= due && due < to {
-				open(of(s.TopicTable.ByNumber[sl.Topic].Name), sl, record.FromMillis(due))
+				open(all.Of(s.TopicTable.ByNumber[sl.Topic].Name), sl, record.FromMillis(due))
 			}
 			return cost
 		}); err != nil {
 			return task.Wave{}, err
 		}
 	}
-	if !s.endedBetween(&w.Pick, minutes.MinuteOf(from), minutes.MinuteOf(to), of) {
-		v.Complete = false
-	}
-	eachIn(s, all, func(name string, c *task.WaveCounts) {
+	s.EachEnded(minutes.MinuteOf(from), minutes.MinuteOf(to), func(r *minutes.Row) {
+		c := r.Wave()
+		all.Enter(r.Topic, &c)
+	})
+	eachIn(s, all.Topics, func(name string, c *task.WaveCounts) {
 		if t, ok := s.TopicTable.ByName[name]; ok && t.recent != nil {
 			c.Per1000s = int64(1000 * t.recent.Rate(s.Elapsed()))
 		}
 	})
-	for name, c := range all {
-		if name == "" {
-			v.Others.Add(c)
-			v.Beyond++
-			continue
-		}
-		v.Topics = append(v.Topics, task.WaveTopic{Name: name, WaveCounts: *c})
-	}
-	v.Bound()
+	all.AddTo(&v)
 	return v, nil
 }
 
@@ -454,32 +439,16 @@ func open(c *task.WaveCounts, sl *store.Slot, due time.Time) {
 	}
 }
 
-// endedBetween counts what has ended of the tasks that were due from one minute on until before
-// another one. It reports false if there are rows for others: which topics they are about is not
-// known, so a selection of topics passes over them.
-func (s *Engine) endedBetween(p *Pick, from, to int64, of func(topic string) *task.WaveCounts) (whole bool) {
-	whole = true
+// EachEnded visits how the tasks have ended that were due from one minute on until before another
+// one. The engine is locked meanwhile, for AtOnce rows at a time.
+func (s *Engine) EachEnded(from, to int64, visit func(*minutes.Row)) {
 	for minute := from; minute < to; minute++ {
 		for at, more := 0, true; more; more = at != 0 {
 			s.mu.Lock()
-			at = s.TopicTable.History.Ended.Visit(minute, at, AtOnce, func(r *minutes.Row) {
-				switch {
-				case r.Topic == "" && (p.topic != "" || len(p.patterns) > 0):
-					whole = false
-					return
-				case r.Topic != "" && !p.has(r.Topic):
-					return
-				}
-				c := of(r.Topic)
-				c.Add(&task.WaveCounts{Delivered: r.Delivered, Dead: r.Dead, Cancelled: r.Cancelled, Skipped: r.Skipped})
-				if last := record.FromMillis(r.Last); last.After(c.LastEnd) {
-					c.LastEnd = last
-				}
-			})
+			at = s.TopicTable.History.Ended.Visit(minute, at, AtOnce, visit)
 			s.mu.Unlock()
 		}
 	}
-	return whole
 }
 
 // reasons are what the states of dead records say. See package record.

@@ -7,6 +7,10 @@
 // not take waits in memory, up to MaxWaiting bytes, and is then dropped and counted. Nothing waits
 // for it.
 //
+// It keeps as well how tasks have ended, by topic and minute of their deadline: once a minute the
+// rows that have changed, and once an hour all of them, up to 256 KiB at a time. A row has 256
+// topics of a minute. A [Kept] has what processes have counted that do not live.
+//
 // A [Sum] adds up the rows of the ledger and what the nodes that live have in memory. Of a process
 // and a time that both have, the memory counts.
 //

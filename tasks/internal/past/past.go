@@ -42,6 +42,10 @@ type Options struct {
 	Topic  func(name string) (task.Counts, bool)
 	// Down reports whether the ledger does not answer.
 	Down func() bool
+	// Ended visits how tasks have ended, by topic and minute of their deadline, from one minute on
+	// until before another one: those of a minute in an order that stays. nil: they are not kept.
+	// The visit is short, and keeps nothing of what it is given.
+	Ended func(from, to int64, visit func(topic string, minute int64, c *task.WaveCounts))
 }
 
 // A Past has what this process has counted. Its methods may be called from any goroutine, Tick from
@@ -52,6 +56,7 @@ type Past struct {
 	Dropped atomic.Int64 // rows that the ledger has not taken, see MaxWaiting
 
 	mu      sync.Mutex // guards everything below; nothing is called under it
+	start   time.Time  // of the process; never changes
 	began   time.Time  // when the figures were looked at last
 	before  map[string]figures
 	minutes []span // the oldest first
@@ -61,6 +66,8 @@ type Past struct {
 	down    time.Time
 	failed  time.Time // when the ledger has last refused rows
 	actions actions
+
+	waves waves // used by Tick alone
 }
 
 // A waiting row was not taken by the ledger yet.
@@ -119,7 +126,7 @@ func activity(m *task.PastMinute) int64 {
 // New returns the past of a process that begins now.
 func New(o Options) *Past {
 	now := o.Clock()
-	return &Past{Options: o, name: o.Node + " " + strconv.FormatInt(now.UnixMilli(), 36), began: now, before: map[string]figures{}}
+	return &Past{Options: o, name: o.Node + " " + strconv.FormatInt(now.UnixMilli(), 36), start: now, began: now, before: map[string]figures{}}
 }
 
 // Tick does what is due: it enters minutes that are over, notes whether the ledger answers, and has
@@ -140,6 +147,7 @@ func (p *Past) Tick(ctx context.Context, last bool) {
 	p.mu.Unlock()
 	if !rest || last {
 		p.keep(ctx, now)
+		p.keepWaves(ctx, now, last)
 	}
 }
 

@@ -1,5 +1,11 @@
 package minutes
 
+import (
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
 // The bounds of an Ended. A row takes up about 130 bytes with its place in a map, so all of them at
 // most 14 MB.
 const (
@@ -111,6 +117,15 @@ func (e *Ended) Visit(minute int64, from, n int, visit func(*Row)) (next int) {
 		return 0
 	}
 	return end
+}
+
+// Wave returns the counts as those of a wave.
+func (c *Counts) Wave() task.WaveCounts {
+	w := task.WaveCounts{Delivered: c.Delivered, Dead: c.Dead, Cancelled: c.Cancelled, Skipped: c.Skipped}
+	if c.Last != 0 {
+		w.LastEnd = time.UnixMilli(c.Last).UTC()
+	}
+	return w
 }
 
 // Add adds what another row counts.
