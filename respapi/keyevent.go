@@ -72,7 +72,7 @@ func (p *publisher) DeliverBatch(ctx context.Context, ds []*task.Delivery) []err
 		for i, d := range ds {
 			keys[i] = eventKey(d.ID, d.Headers)
 		}
-		open := false
+		var open bool
 		if got, open = s.publishExpired(ctx, p.topic, keys); !open && s.wanted()&keyReceiver != 0 {
 			why = task.ErrUnwanted // there are subscribers of other keys
 		}

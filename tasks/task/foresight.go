@@ -141,7 +141,8 @@ func (j *Foresight) sentence(f *Forecast) string {
 	for _, n := range f.Counts {
 		due += n
 	}
-	rate, text := perSecond(j.Rate.PerSecond()), ""
+	rate := perSecond(j.Rate.PerSecond())
+	var text string
 	switch {
 	case j.Rate.Delivered == 0:
 		return "No rate has been shown yet, so nothing is judged."

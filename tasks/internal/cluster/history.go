@@ -55,11 +55,12 @@ const (
 
 // liveOf returns what this node and others have in memory, and adds it up.
 func (s *Cluster) liveOf(q task.PastQuery, others []past.Part) ([]past.Part, *past.Sum) {
-	parts, sum := append(others, s.Past.Live(q.Topic, q.Step)), past.NewSum(q)
-	for i := range parts {
-		sum.AddLive(&parts[i])
+	others = append(others, s.Past.Live(q.Topic, q.Step))
+	sum := past.NewSum(q)
+	for i := range others {
+		sum.AddLive(&others[i])
 	}
-	return parts, sum
+	return others, sum
 }
 
 // pastOf adds up what this node, others and the ledger have.
