@@ -20,7 +20,7 @@ const inWords = late => (late.count ? "half within " + fine(late.p50) + ", 99 of
 const kinds = {node_started: "started", node_stopped: "stopped", node_down: "was not heard any more", node_up: "was heard again", ledger_outage: "had no answer from the ledger", paused: "was paused", resumed: "was resumed", settings: "got other settings"};
 
 // markInWords says a mark: "02:10 order.unpaid got other settings (lease), by ann".
-const markInWords = m => hourMinute(Date.parse(m.at)) + " " + [m.topic || m.node, kinds[m.kind] ?? m.kind].filter(Boolean).join(" ") + (m.text ? " (" + m.text + ")" : "") + (m.by ? ", by " + m.by : "") + (m.until ? ", until " + hourMinute(Date.parse(m.until)) : "");
+const markInWords = m => hourMinute(Date.parse(m.at)) + " " + [m.topic || m.node, kinds[m.kind] ?? m.kind].filter(Boolean).join(" ") + (m.text ? " (" + m.text.replace(/^\((.*)\)$/, "$1") + ")" : "") + (m.by ? ", by " + m.by : "") + (m.until ? ", until " + hourMinute(Date.parse(m.until)) : "");
 
 // waited is for how long the oldest task that waits now had waited at the end of a minute, in ms; null
 // before it was due.
