@@ -3,6 +3,7 @@ package respapi
 import (
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
@@ -84,10 +85,12 @@ type subscriber struct {
 }
 
 func newHub(flags classes) *hub {
-	return &hub{
+	h := &hub{
 		flags: flags, channels: make(map[string]*entry), patterns: make(map[string]*entry),
 		subscribers: make(map[*subscriber]struct{}), changed: func() {},
 	}
+	h.came.Store(rand.Uint32()) // that of a process before says nothing of this one
+	return h
 }
 
 // count returns how many subscriptions there are.

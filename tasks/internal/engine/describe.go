@@ -133,10 +133,19 @@ func (t *Topic) overdueInto(c *task.Counts) {
 	}
 }
 
+// oldestReady is OldestReady with the strays.
+func (t *Topic) oldestReady(stale func(value uint64) bool) (int64, bool) {
+	oldest, ok := t.OldestReady(staleLooks, stale)
+	if t.Strays.Live > 0 && (!ok || t.oldestStray < oldest) {
+		return t.oldestStray, true
+	}
+	return oldest, ok
+}
+
 // oldestOverdue returns the earliest deadline of the overdue tasks of a topic, in Unix
 // milliseconds; 0 if there is none.
 func (t *Topic) oldestOverdue(stale func(value uint64) bool) int64 {
-	oldest, ready := t.OldestReady(staleLooks, stale)
+	oldest, ready := t.oldestReady(stale)
 	if due, ok := t.Missed.Oldest(); ok && (!ready || due < oldest) {
 		return due
 	}
@@ -220,7 +229,7 @@ func recentLocked(s *Engine, t *Topic, c *task.Counts) {
 	if t.recent != nil && !t.recent.AddTo(c, s.Elapsed()) {
 		t.recent = nil
 	}
-	oldest, ok := t.OldestReady(staleLooks, s.Store.Stale)
+	oldest, ok := t.oldestReady(s.Store.Stale)
 	if !ok {
 		return
 	}

@@ -263,7 +263,7 @@ func TestNoReceiverAtTheEnd(t *testing.T) {
 // Tasks that no receiver wants hold up no other ones. They wait aside, a few are tried each second,
 // and all once a receiver has come.
 func TestUnwanted(t *testing.T) {
-	for _, settings := range []TopicSettings{{}, {CountCrashes: true}, {ConcurrencyPerGroup: 3}, {Spread: time.Second}} {
+	for _, settings := range []TopicSettings{{}, {CountCrashes: true}, {ConcurrencyPerGroup: 3}, {Spread: time.Second}, {Rate: Rate{PerSecond: 10, Burst: 5}}} {
 		t.Run(fmt.Sprintf("%+v", settings), func(t *testing.T) {
 			rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 				const tasks = 500
@@ -293,8 +293,10 @@ func TestUnwanted(t *testing.T) {
 				r.CheckConsistency()
 				wanted.Store(true)
 				r.ReceiverCame("x")
-				rig.Pass(settings.Spread)
-				rig.Pass(0)
+				rig.Pass(settings.Spread + time.Second)
+				if settings.Rate.PerSecond > 0 {
+					rig.Pass(time.Minute)
+				}
 				if n := r.Counts("x"); n.Delivered != tasks || n.Ready != 0 || n.Strays != 0 {
 					t.Errorf("%+v", n)
 				}
@@ -302,4 +304,59 @@ func TestUnwanted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Tasks that are wanted do not stand behind those that are not, however often receivers come.
+func TestUnwantedWhileReceiversCome(t *testing.T) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{Concurrency: 4})
+		r.MustHandle("x", func(_ context.Context, d *Delivery) error {
+			time.Sleep(2 * time.Millisecond)
+			if d.Payload[0] == 'n' {
+				return ErrUnwanted
+			}
+			return nil
+		})
+		for i := range 5000 {
+			r.Must(Request{ID: fmt.Sprint("n", i), Topic: "x", Payload: []byte("n")})
+		}
+		rig.Pass(10 * time.Second)
+		before := r.Counts("x").Returned
+		for i := range 20 {
+			r.ReceiverCame()
+			r.Must(Request{ID: fmt.Sprint("y", i), Topic: "x", Payload: []byte("y")})
+			rig.Pass(time.Second)
+			if n := r.Counts("x"); n.Delivered != int64(i)+1 {
+				t.Fatalf("in second %d: %+v", i, n)
+			}
+		}
+		if n := r.Counts("x").Returned - before; n < 2*5000 || n > 6*5000 {
+			t.Errorf("%d were tried again in 20 s", n)
+		}
+		r.CheckConsistency()
+	})
+}
+
+// A topic some of whose tasks have no receiver, while others are unwanted, is not tried without
+// end.
+func TestUnwantedBesideNoReceiver(t *testing.T) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{Concurrency: 8})
+		r.MustHandle("x", func(_ context.Context, d *Delivery) error {
+			time.Sleep(time.Millisecond)
+			if d.Payload[0] == 'n' {
+				return ErrUnwanted
+			}
+			return ErrNoReceiver
+		})
+		for i := range 102 {
+			r.Must(Request{ID: fmt.Sprint("n", i), Topic: "x", Payload: []byte("nl"[i/100:][:1])})
+		}
+		rig.Pass(5 * time.Second)
+		before := r.Counts("x").Returned
+		rig.Pass(10 * time.Second)
+		if n := r.Counts("x").Returned - before; n < 9 || n > 1500 {
+			t.Errorf("%d were tried again in 10 s", n)
+		}
+	})
 }

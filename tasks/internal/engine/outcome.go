@@ -22,11 +22,7 @@ func (s *Engine) concludeLocked(t *Topic, n uint32, v task.Judgement) {
 		s.failLocked(n, sl, record.Failed, v.Reason, v.Pause, nil, 0)
 	case task.Return:
 		t.Counts.Returned++
-		how := again // behind those of its instant, which may have a receiver
-		if v.Aside {
-			how = unwanted
-		}
-		s.putBackLocked(n, sl, how, nil, 0)
+		s.putBackLocked(n, sl, returnOf(s, t, n, v.Aside, again), nil, 0)
 	default:
 		if !t.AsyncSettle {
 			t.AsyncSettle = true
@@ -36,13 +32,8 @@ func (s *Engine) concludeLocked(t *Topic, n uint32, v task.Judgement) {
 	}
 }
 
-const (
-	// lookAgainAfter is how long the workers of a topic rest whose deliverer has no receiver, and
-	// how long tasks that none wants are left alone.
-	lookAgainAfter = time.Second
-	// unwantedAtOnce is how many tasks that no receiver wants are tried again then.
-	unwantedAtOnce = 64
-)
+// lookAgainAfter is how long the workers of a topic rest whose deliverer has no receiver.
+const lookAgainAfter = time.Second
 
 // judgeReceiverLocked has the workers of a topic rest if its deliverer has found no receiver for
 // any of the deliveries that it was given together, and otherwise ends their rest. arrivals is that
@@ -50,7 +41,8 @@ const (
 func (s *Engine) judgeReceiverLocked(t *Topic, arrivals uint64, vs []task.Judgement) {
 	if slices.ContainsFunc(vs, func(v task.Judgement) bool { return v.Verb != task.Return || v.Aside }) {
 		if t.Lacks() {
-			s.receiverCameLocked(t)
+			t.received()
+			endLackLocked(s, t)
 		}
 		return
 	}
@@ -61,45 +53,33 @@ func (s *Engine) judgeReceiverLocked(t *Topic, arrivals uint64, vs []task.Judgem
 	t.lacking = strings.Clone(task.Cut(vs[0].Reason, task.MaxTopicError))
 	s.countBacklogLocked(t)
 	s.returnStaleLocked(t)
-	lookAgainLocked(s, t)
-}
-
-// lookAgainLocked has a topic looked after in a while whose deliverer lacks a receiver, or has none
-// for some tasks.
-func lookAgainLocked(s *Engine, t *Topic) {
-	if t.lookAgain != nil || s.Ended {
-		return
+	if t.lookAgain == nil {
+		t.lookAgain = time.AfterFunc(lookAgainAfter, func() {
+			s.mu.Lock()
+			defer s.unlock()
+			if t.arrivals == arrivals { // else this timer was stopped too late
+				t.lookAgain = nil
+				s.carryOutLocked(s.Dispatch.Probe(&t.Line))
+			}
+		})
 	}
-	arrivals := t.arrivals
-	t.lookAgain = time.AfterFunc(lookAgainAfter, func() {
-		s.mu.Lock()
-		defer s.unlock()
-		if t.arrivals != arrivals { // this timer was stopped too late
-			return
-		}
-		t.lookAgain = nil
-		if t.Lacks() {
-			s.carryOutLocked(s.Dispatch.Probe(&t.Line))
-		}
-		if t.unwanted = t.unwanted && t.Strays.Live > 0; t.unwanted {
-			s.returnStraysLocked(t, unwantedAtOnce)
-			lookAgainLocked(s, t)
-		}
-	})
 }
 
-// receiverCameLocked ends the rest of a topic's workers, if they rest: there may be a receiver.
+// receiverCameLocked ends the rest of a topic's workers, if they rest, and has the tasks tried that
+// none wanted: there may be a receiver.
 func (s *Engine) receiverCameLocked(t *Topic) {
 	t.received()
-	if t.unwanted {
-		t.unwanted = false
-		s.returnStraysLocked(t, t.Strays.Count)
-	}
+	seekLocked(s, t)
 	if t.Lacks() {
-		actions := s.Dispatch.Receive(&t.Line)
-		s.countBacklogLocked(t)
-		s.carryOutLocked(actions)
+		endLackLocked(s, t)
 	}
+}
+
+// endLackLocked ends the rest of a topic's workers: its deliverer has a receiver.
+func endLackLocked(s *Engine, t *Topic) {
+	actions := s.Dispatch.Receive(&t.Line)
+	s.countBacklogLocked(t)
+	s.carryOutLocked(actions)
 }
 
 // received notes that there may be a receiver from now on.

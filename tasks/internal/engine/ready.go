@@ -24,6 +24,7 @@ const (
 	again                   // it was ready before
 	returned                // again, and not delivered since: it comes before others of its instant
 	unwanted                // again, and no receiver wants it: it waits outside of the queue
+	behind                  // again from there: it comes behind all that is due
 )
 
 // armLocked makes a task wait for its next attempt, or ready if that is now.
@@ -116,15 +117,15 @@ func (s *Engine) readyLocked(n uint32, sl *store.Slot, how arrival) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	if how == unwanted {
 		strayLocked(n, t, sl)
-		t.unwanted = true
-		lookAgainLocked(s, t)
+		t.unwanted.any = true
+		tryLaterLocked(s, t)
 		return
 	}
 	if t.Groups != nil && s.joinGroupLocked(n, t, sl, how) {
 		s.WakeLocked(t)
 		return
 	}
-	if it := (dispatch.Item{Next: sl.Next, Value: sl.Value(n)}); how == returned {
+	if it := itemOf(s, n, sl, how); how == returned {
 		t.Queue.Return(it)
 	} else {
 		t.Queue.Push(it)
@@ -134,6 +135,15 @@ func (s *Engine) readyLocked(n uint32, sl *store.Slot, how arrival) {
 	if t.Queue.Crowded() {
 		t.Queue.Clean(s.Store.Stale)
 	}
+}
+
+// itemOf returns what stands in a queue for a ready task.
+func itemOf(s *Engine, n uint32, sl *store.Slot, how arrival) dispatch.Item {
+	it := dispatch.Item{Next: sl.Next, Value: sl.Value(n)}
+	if how == behind {
+		it.Next = max(it.Next, s.Now())
+	}
+	return it
 }
 
 // outagePausesLocked reports whether nothing may be handed out because the ledger does not answer,
@@ -261,11 +271,6 @@ func (s *Engine) endWorkLocked(w *worker) bool {
 	t := w.topic
 	if h := s.Dispatch.Took[t.Kind()]; h != nil {
 		h.Observe(w.took, len(w.begun))
-	}
-	if w.arrivals != t.arrivals { // a receiver that has come since may want them
-		for i := range w.verdicts {
-			w.verdicts[i].Aside = false
-		}
 	}
 	s.judgeReceiverLocked(t, w.arrivals, w.verdicts)
 	for i, d := range w.begun {

@@ -248,12 +248,9 @@ func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i i
 	case task.Bury:
 		s.buryLocked(n, sl, orText(v.Reason, "buried"), c, i)
 	case task.Return:
-		s.TopicTable.ByNumber[sl.Topic].Counts.Returned++
-		how := returned
-		if v.Aside {
-			how = unwanted
-		}
-		s.putBackLocked(n, sl, how, c, i)
+		t := s.TopicTable.ByNumber[sl.Topic]
+		t.Counts.Returned++
+		s.putBackLocked(n, sl, returnOf(s, t, n, v.Aside, returned), c, i)
 	case task.Extend:
 		a.LeaseUntil = s.extendLocked(n, sl, v.Lease)
 	}

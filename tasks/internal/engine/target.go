@@ -30,7 +30,9 @@ type receiving struct {
 	lacking   string
 	arrivals  uint64
 	lookAgain *time.Timer
-	unwanted  bool // some of the strays were wanted by no receiver
+	unwanted  unwantedTasks
+	// oldestStray is the least time of the strays, or less once that one is gone.
+	oldestStray int64
 	// returning is how many of them a goroutine still has to look at again; 0: there is none.
 	returning int
 }
@@ -163,6 +165,9 @@ func (t *Topic) receiverOf(rec []byte) string {
 func strayLocked(n uint32, t *Topic, sl *store.Slot) {
 	sl.Gen++
 	sl.Flags |= store.Stray
+	if t.Strays.Live == 0 || sl.Next < t.oldestStray {
+		t.oldestStray = sl.Next
+	}
 	t.Strays.Push(dispatch.Item{Value: sl.Value(n)})
 }
 
@@ -214,8 +219,9 @@ func (s *Engine) returnSomeStrays(t *Topic) (more bool) {
 			continue
 		}
 		sl.Flags &^= store.Stray
-		s.readyLocked(n, sl, again)
+		s.readyLocked(n, sl, behind)
 	}
+	t.unwanted.stepped = s.Now()
 	return t.returning > 0
 }
 
@@ -230,7 +236,7 @@ func (s *Engine) joinGroupLocked(n uint32, t *Topic, sl *store.Slot, how arrival
 		return false
 	}
 	sl.Flags |= store.InGroup
-	if it := (dispatch.Item{Next: sl.Next, Value: sl.Value(n)}); how == returned {
+	if it := itemOf(s, n, sl, how); how == returned {
 		t.Groups.Return(s.Store.Group(sl), it)
 	} else {
 		t.Groups.Add(s.Store.Group(sl), it)
