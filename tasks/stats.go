@@ -8,6 +8,9 @@ func (s *Scheduler) Stats() Stats {
 	ready := s.Readiness()
 	st := s.cluster.Stats()
 	st.Readiness = ready
+	for _, p := range s.cluster.Ahead(s.engine.Config.Clock()) {
+		st.ForecastWait = max(st.ForecastWait, p.Wait)
+	}
 	return st
 }
 

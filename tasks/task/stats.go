@@ -58,6 +58,10 @@ type Stats struct {
 
 	// Clocks are the clocks of the other nodes that are alive, as compared with this node's.
 	Clocks []ClockOffset
+
+	// ForecastWait is the p99 wait of the peak that will wait longest within a day, of the fleet,
+	// as Diagnosis tells it (TroubleAhead); 0 if none will, or no limit of receivers is known.
+	ForecastWait time.Duration `metric:"forecast_wait_seconds" help:"The p99 wait, in seconds, of the peak that will wait longest among all that falls due within a day in the fleet, at the best rate that receivers have shown, judged by this node once a minute; 0 if none will wait, or no limit is known."`
 }
 
 // Figures are those of Stats that add up over nodes, see addUp, and that nodes tell one another.

@@ -24,7 +24,11 @@ func TestForecastIsJudged(t *testing.T) {
 			rig.Pass(5 * time.Second)
 			d, _, err := n.Diagnose(t.Context())
 			rig.Want(t, "Diagnose", err, nil)
-			return slices.ContainsFunc(d.Troubles, func(x Trouble) bool { return x.Kind == TroubleAhead && strings.Contains(x.Detail, "300 tasks") })
+			told := slices.ContainsFunc(d.Troubles, func(x Trouble) bool { return x.Kind == TroubleAhead && strings.Contains(x.Detail, "300 tasks") })
+			if wait := n.Stats().ForecastWait; wait > time.Minute != told {
+				t.Errorf("told: %v, ForecastWait is %v", told, wait)
+			}
+			return told
 		}
 		judge := func(ctx context.Context, n *rig.Node, topic string) Foresight {
 			t.Helper()
