@@ -181,6 +181,11 @@ func TestUndoOfTasks(t *testing.T) {
 		r.refused(undo(r, act), 412, "precondition_failed", "")
 		r.want(r.do("PATCH", "/v1/tasks/kept", `{"due_at":"`+due+`"}`), 200)
 	}
+	cancelled := actOf(r, "kept", "cancel")
+	r.want(r.do("DELETE", "/v1/tasks/kept", ""), 204) // on purpose, after the undo
+	if r.refused(undo(r, cancelled), 412, "precondition_failed", ""); state() != "finished" {
+		t.Error("a cancel that came later was undone")
+	}
 	r.do("PATCH", "/v1/tasks/gone", `{"payload":{"a":2}}`, operator)
 	r.refused(undo(r, actOf(r, "gone", "move")), 409, "not_undone", "")
 	r.do("DELETE", "/v1/tasks/gone", "", operator)

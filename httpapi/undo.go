@@ -162,10 +162,9 @@ func (s *Server) undoOnTask(ctx context.Context, c *gin.Context, e *tasks.AuditE
 			return notUndone.with("the cancelled task is not kept: that takes keep_finished of its topic")
 		case err != nil:
 			return err
-		case t.State != tasks.Finished || t.Outcome != tasks.OutcomeCancelled || !t.Created.Equal(version.Created):
-			return tasks.ErrRevision
+		case t.State != tasks.Finished || t.Outcome != tasks.OutcomeCancelled || t.Revision != version.Revision || !t.Created.Equal(version.Created):
+			return tasks.ErrRevision // a cancel leaves the revision as it is
 		}
-		version.Revision = t.Revision
 		change = func(ctx context.Context, _ string) (tasks.Task, error) {
 			r := t.Request()
 			r.Supersede = true
