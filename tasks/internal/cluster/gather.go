@@ -57,17 +57,18 @@ func gatherFor[Q, A any](ctx context.Context, s *Cluster, wait time.Duration, m 
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.Figures.gathered.do(ctx, string(key), func() any { return gatherNow(s, wait, m, q, some) })
+	g, err := s.Figures.gathered.do(ctx, string(key), func() any { return gatherNow(s.engine.Life.Context, s, wait, m, q, some) })
 	if err != nil {
 		return nil, err
 	}
 	return g.(*gathered[A]), nil
 }
 
-// gatherNow asks the other nodes.
-func gatherNow[Q, A any](s *Cluster, wait time.Duration, m Method[Q, A], q Q, some []string) *gathered[A] {
-	ctx, cancel := context.WithTimeout(s.engine.Life.Context, wait)
+// gatherNow asks the other nodes, until ctx or the node ends.
+func gatherNow[Q, A any](ctx context.Context, s *Cluster, wait time.Duration, m Method[Q, A], q Q, some []string) *gathered[A] {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+	defer context.AfterFunc(s.engine.Life.Context, cancel)()
 	g := &gathered[A]{reach: s.OwnReach()}
 	nodes, missing := s.reachable(ctx)
 	if some != nil {

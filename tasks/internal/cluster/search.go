@@ -35,27 +35,34 @@ type (
 		Coverage
 		portable.Part
 		reading
+		Waited bool `json:",omitempty"` // it got no turn in time, and has read nothing
+	}
+	// A searchedPart is what nodes have read together.
+	searchedPart struct {
+		portable.Part
+		reach  task.Reach
+		waited bool // one of them got no turn, and so all of them get nowhere
+		open   bool // a shard changed hands, and its node is missing
 	}
 )
 
 func (s *Cluster) handleSearch(ctx context.Context, _ string, q searchQuery) (searchReply, error) {
+	left, end, err := s.turn(ctx, q.Within)
+	if end == nil {
+		return searchReply{Part: portable.Part{Last: &q.From}, Waited: true}, err
+	}
+	defer end()
+	q.Within = left
 	return s.searchLocal(ctx, q)
 }
 
-// searchLocal reads a part of the tasks of this node when it is its turn. One whose time is over
-// before that gets nowhere.
+// searchLocal reads a part of the tasks of this node. It is its turn.
 func (s *Cluster) searchLocal(ctx context.Context, q searchQuery) (a searchReply, err error) {
-	left, end, err := s.turn(ctx, q.Within)
-	if end == nil {
-		a.Last = &q.From
-		return a, err
-	}
-	defer end()
 	a.Reads = !s.engine.IsReplayed()
-	ctx, cancel := context.WithTimeout(ctx, left+surveySlack)
+	ctx, cancel := context.WithTimeout(ctx, q.Within+surveySlack)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
-	until := time.Now().Add(min(left, time.Until(deadline)*3/4))
+	until := time.Now().Add(min(q.Within, time.Until(deadline)*3/4))
 	if s.Fleet == nil {
 		a.Part, _, err = portable.ReadUntil(ctx, s.engine, &q.Query, until)
 		return a, err
@@ -141,7 +148,7 @@ func (s *Cluster) Search(ctx context.Context, q task.SearchQuery, all bool) (f t
 	if q.Cursor == "" {
 		topics.Go(func() { f.Topics, topicsFailed = s.topicsNamed(ctx, &q, all) })
 	}
-	part, reach, open, err := s.searchParts(ctx, &ask, all)
+	part, err := s.searchParts(ctx, &ask, all)
 	topics.Wait()
 	if err = errors.Join(err, topicsFailed); err != nil {
 		return task.Found{}, task.Reach{}, err
@@ -154,17 +161,19 @@ func (s *Cluster) Search(ctx context.Context, q task.SearchQuery, all bool) (f t
 		f.AddTask(q.Text, part.Items[i].Task)
 	}
 	f.Sort()
-	f.Of, f.LookedAt = part.Live+part.Buried, c.looked(&part)
-	more := true
-	if open = open && !c.Partial && c.Stalls < searchStalls; open {
+	f.Of, f.LookedAt = part.Live+part.Buried, c.looked(&part.Part)
+	more, whole := true, len(part.reach.Missing) == 0
+	switch {
+	case part.waited: // it goes on from where it was
+	case part.open && !c.Partial && c.Stalls < searchStalls:
 		c.Stalls++
-	} else {
-		more = c.advance(&part, len(reach.Missing) == 0)
+	default:
+		more = c.advance(&part.Part, whole)
 	}
-	if f.Complete = !c.Partial && !open; more {
+	if f.Complete = !c.Partial && whole; more {
 		f.Cursor = c.encode()
 	}
-	return f, reach, nil
+	return f, part.reach, nil
 }
 
 // advance moves behind a part, and reports whether the search goes on. What was requeued while the
@@ -198,52 +207,60 @@ func (c *searchCursor) looked(part *portable.Part) int {
 }
 
 // searchParts puts the parts of all nodes, or that of this one, together. While a shard changes
-// hands it asks again, as long as the query allows: open says that one still did at the end, and
-// its node is missing.
-func (s *Cluster) searchParts(ctx context.Context, q *searchQuery, all bool) (part portable.Part, reach task.Reach, open bool, err error) {
+// hands it asks again, as long as the query allows.
+func (s *Cluster) searchParts(ctx context.Context, q *searchQuery, all bool) (searchedPart, error) {
 	until := time.Now().Add(q.Within)
 	for {
-		part, reach, open, err = s.searchOnce(ctx, *q, all)
-		if q.Within = time.Until(until) - searchPause; err != nil || !open || q.Within < task.MinWithin {
-			return part, reach, open, err
+		part, err := s.searchOnce(ctx, *q, all)
+		if q.Within = time.Until(until) - searchPause; err != nil || !part.open || q.Within < task.MinWithin {
+			return part, err
 		}
 		select {
 		case <-time.After(searchPause):
 		case <-ctx.Done():
-			return part, reach, open, context.Cause(ctx)
+			return part, context.Cause(ctx)
 		}
 	}
 }
 
-func (s *Cluster) searchOnce(ctx context.Context, q searchQuery, all bool) (sum portable.Part, reach task.Reach, open bool, err error) {
+// searchOnce asks others once it is the turn of this node, which ends when it has read its own
+// part: it waits for the turns of others without one.
+func (s *Cluster) searchOnce(ctx context.Context, q searchQuery, all bool) (sum searchedPart, err error) {
+	left, end, err := s.turn(ctx, q.Within)
+	if end == nil {
+		return searchedPart{Part: portable.Part{Last: &q.From}, reach: s.OwnReach(), waited: true}, err
+	}
+	q.Within = left
 	// Parts are not shared among callers: one that was read before a search began may lack what was
 	// there when it did.
 	g := &gathered[searchReply]{reach: s.OwnReach()}
 	var own searchReply
 	var ownFailed error
 	var here sync.WaitGroup
-	here.Go(func() { own, ownFailed = s.searchLocal(ctx, q) })
+	here.Go(func() {
+		defer end()
+		own, ownFailed = s.searchLocal(ctx, q)
+	})
 	if all && !s.NoPeers() {
-		g = gatherNow(s, max(GatherWithin, q.Within+surveySlack), SearchMethod, q, nil)
+		g = gatherNow(ctx, s, max(GatherWithin, q.Within+surveySlack), SearchMethod, q, nil)
 	}
 	here.Wait()
 	switch {
 	case ctx.Err() != nil:
-		return sum, reach, false, context.Cause(ctx)
+		return sum, context.Cause(ctx)
 	case errors.Is(ownFailed, task.ErrClosed):
-		return sum, reach, false, ownFailed
+		return sum, ownFailed
 	case ownFailed != nil:
 		miss(&g.reach, &task.NodeError{Node: s.NodeName(), Err: ownFailed})
 	default:
 		g.answers = append(g.answers, nodeAnswer[searchReply]{s.NodeName(), own})
 	}
-	reach = g.reach
-	sum = portable.Part{Marks: store.Marks{}}
+	sum.reach, sum.Marks = g.reach, store.Marks{}
 	covered := make(map[recovery.ShardID]bool)
 	for i := range g.answers {
 		a := &g.answers[i].reply
 		sum.Add(&a.Part)
-		sum.Unread = sum.Unread || a.Unread
+		sum.Unread, sum.waited = sum.Unread || a.Unread, sum.waited || a.Waited
 		if len(a.Covered) > 0 || s.Fleet == nil {
 			sum.AddMarks(&a.Part)
 		}
@@ -257,16 +274,16 @@ func (s *Cluster) searchOnce(ctx context.Context, q searchQuery, all bool) (sum 
 		}
 	}
 	sum.Cut()
-	for _, m := range reach.Missing {
-		open = open || passing(m.Err) && !silent(m.Err)
+	for _, m := range sum.reach.Missing {
+		sum.open = sum.open || passing(m.Err) && !silent(m.Err)
 	}
-	if all && len(reach.Missing) == 0 {
+	if all && !sum.waited && len(sum.reach.Missing) == 0 {
 		if hole := s.hole(ctx, covered); hole != nil {
-			open = passing(hole.Err)
-			miss(&reach, hole)
+			sum.open = passing(hole.Err)
+			miss(&sum.reach, hole)
 		}
 	}
-	return sum, reach, open, nil
+	return sum, nil
 }
 
 // miss adds a node that is missing to a Reach.

@@ -368,3 +368,63 @@ func TestSearchesAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// turnsTaken returns the cursor of a search whose next part reads the dead, and has four such parts
+// wait for the ledger of b, which has the dead, as long as their callers do. These ask at.
+func turnsTaken(t *testing.T, f *rig.Fleet, at *rig.Node) (cursor string, leave, release func()) {
+	t.Helper()
+	first, _, err := at.FleetSearch(t.Context(), SearchQuery{Text: "7"})
+	if rig.Want(t, "FleetSearch", err, nil); first.Cursor == "" {
+		t.Fatal("the dead were not left to the second part")
+	}
+	release = f.Node("b").Member.Hold("ListDead")
+	waits, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			_, _, err := at.FleetSearch(waits, SearchQuery{Text: "7", Cursor: first.Cursor, Within: 10 * time.Second})
+			rig.Want(t, "a search that was left", err, context.Canceled)
+		})
+	}
+	synctest.Wait()
+	return first.Cursor, func() { cancel(); group.Wait() }, release
+}
+
+// While another node has no turn for it, a search stays where it is, however long that takes: no
+// shard is missing.
+func TestSearchWaitsForTheTurnOfAnotherNode(t *testing.T) {
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
+		fillStates(t, func(i int) *Scheduler { return f.Nodes[(i+1)%2].Scheduler })
+		cursor, leave, release := turnsTaken(t, f, b)
+		for range 5 {
+			stuck, reach, err := a.FleetSearch(t.Context(), SearchQuery{Text: "7", Cursor: cursor})
+			if rig.Want(t, "FleetSearch", err, nil); !stuck.Complete || len(reach.Missing) > 0 || stuck.Cursor != cursor || len(stuck.Tasks) > 0 {
+				t.Fatalf("without a turn of b: %+v, missing %v", stuck, reach.Missing)
+			}
+		}
+		leave()
+		release()
+		all := search(t.Context(), t, always(a.Scheduler), SearchQuery{Text: "7", Cursor: cursor})
+		if all.tasks["dead-7"] != Dead || all.tasks["kept-7"] != Finished || !all.last.Complete {
+			t.Errorf("later: %+v", all)
+		}
+	})
+}
+
+// A caller that leaves gives back the turns of all nodes.
+func TestSearchThatIsLeftEndsEverywhere(t *testing.T) {
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
+		fillStates(t, func(i int) *Scheduler { return f.Nodes[(i+1)%2].Scheduler })
+		_, leave, release := turnsTaken(t, f, a)
+		defer release()
+		began := time.Now()
+		leave()
+		synctest.Wait()
+		found, err := b.Search(t.Context(), SearchQuery{Text: "7"})
+		if rig.Want(t, "Search", err, nil); len(found.Tasks) == 0 || time.Since(began) > 0 {
+			t.Errorf("b has no turn: %+v after %v", found, time.Since(began))
+		}
+	})
+}
