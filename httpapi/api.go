@@ -75,6 +75,7 @@ type route struct {
 	optional         bool         // the body may be left out
 	lines            bool         // the body may be one value a line
 	takes, tells     string       // the body, or the answer, has lines: of what
+	shared           bool         // many callers may have the same answer, see share
 	media            string       // another media type that the body may have
 	answers          reflect.Type // the answer, where the handler's type does not tell
 	streams          []any        // what the server-sent events of the answer hold
@@ -95,6 +96,10 @@ func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error
 		}
 		return out, nil
 	}
+	through := append(huma.Middlewares{checkQuery}, straight(a.server, handle)...)
+	if r.shared {
+		through = append(through, a.server.share)
+	}
 	op := huma.Operation{
 		OperationID: r.id, Method: r.method, Path: r.path,
 		Summary: r.summary, Description: r.description(), Tags: []string{subjectOf(r.path)},
@@ -102,7 +107,7 @@ func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error
 		Responses:     a.failures(r.fails),
 		Security:      r.security(),
 		Extensions:    r.extensions(),
-		Middlewares:   append(huma.Middlewares{checkQuery}, straight(a.server, handle)...),
+		Middlewares:   through,
 	}
 	huma.Register(a.API, op, handle)
 	a.complete(r)

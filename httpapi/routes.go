@@ -45,7 +45,7 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 	add(a, route{id: "list-tasks", allow: schedulers | readers, method: "GET", path: "/v1/tasks", summary: "List tasks, soonest first",
 		about: "A list is no snapshot: a task that moves meanwhile may be seen twice or not at all.",
 		fails: lists.and(noNode)}, s.list)
-	add(a, route{id: "count-tasks", allow: schedulers | readers, method: "GET", path: "/v1/counts", summary: "Count tasks by topic and state",
+	add(a, route{id: "count-tasks", shared: true, allow: schedulers | readers, method: "GET", path: "/v1/counts", summary: "Count tasks by topic and state",
 		about: "Those that the list with the same parameters would have, and without a topic also the dead or the finished of all topics. It is no snapshot. It covers the tasks of all nodes. A node that does not answer in time is named in missing.",
 		fails: kinds{invalid, noNode, unavailable, closing}}, s.counts)
 	add(a, route{id: "search", allow: schedulers | readers, method: "GET", path: "/v1/search", summary: "Find tasks, groups and topics by a part of their names",
@@ -110,7 +110,7 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 		reads: typeOf[BuryReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Bury))
 
 	// Topics.
-	add(a, route{id: "list-topics", allow: readers, method: "GET", path: "/v1/topics", summary: "List topics with settings and counts",
+	add(a, route{id: "list-topics", shared: true, allow: readers, method: "GET", path: "/v1/topics", summary: "List topics with settings and counts",
 		about: "Page by page, by name or in another order. A topic whose figures change meanwhile may be listed twice or not at all. The counts are those of all nodes. " + reachAbout, fails: kinds{invalid}}, s.topics)
 	add(a, route{id: "get-topic", allow: readers, method: "GET", path: "/v1/topics/{topic}", summary: "Show a topic",
 		about: "The counts are those of all nodes. " + reachAbout,
@@ -142,9 +142,9 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 	add(a, route{id: "list-dead", allow: readers, method: "GET", path: "/v1/topics/{topic}/dead", summary: "List dead tasks",
 		about: "Of all nodes, the longest dead first, with the reason of their death and the attempts that have failed last.",
 		fails: lists}, s.listDead)
-	add(a, route{id: "dead-reasons-of-topic", allow: readers, method: "GET", path: "/v1/topics/{topic}/dead/reasons", summary: "Count a topic's dead tasks by reason and error",
+	add(a, route{id: "dead-reasons-of-topic", shared: true, allow: readers, method: "GET", path: "/v1/topics/{topic}/dead/reasons", summary: "Count a topic's dead tasks by reason and error",
 		about: reasonsAbout, fails: kinds{invalid, unavailable, closing}}, s.topicReasons)
-	add(a, route{id: "dead-reasons", allow: readers, method: "GET", path: "/v1/dead/reasons", summary: "Count the dead tasks of all topics by topic, reason and error",
+	add(a, route{id: "dead-reasons", shared: true, allow: readers, method: "GET", path: "/v1/dead/reasons", summary: "Count the dead tasks of all topics by topic, reason and error",
 		about: "Of the topics of the token. Each topic has a share of the tasks that are looked at. " + reasonsAbout, fails: kinds{invalid, unavailable, closing}}, s.allReasons)
 	add(a, route{id: "requeue-dead", allow: admins, method: "POST", path: "/v1/topics/{topic}/dead/requeue", summary: "Bring dead tasks back",
 		about: "They have all their attempts again, and one deadline: now, unless it is given. Ids that are not among the dead of the topic are skipped, and listed as unknown.",
@@ -168,7 +168,7 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 		reads: typeOf[NewBackup](), optional: true, fails: bodies.and(noBackup, unavailable, closing)}, s.backup)
 
 	// Nodes.
-	add(a, route{id: "list-nodes", allow: readers, method: "GET", path: "/v1/nodes", summary: "List the nodes that share the ledger",
+	add(a, route{id: "list-nodes", shared: true, allow: readers, method: "GET", path: "/v1/nodes", summary: "List the nodes that share the ledger",
 		about: "As this node last saw them, by name. On a ledger of one node the list has that node only.",
 		fails: kinds{invalid, unavailable, closing}}, s.nodes)
 	add(a, route{id: "get-node", allow: readers, method: "GET", path: "/v1/nodes/{node}", summary: "Show a node, and where its tasks are in Redis",
@@ -192,11 +192,11 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 		about: "Takes the cookie away. A copy of it serves until its end; to end all sessions of a token, replace the token.", status: 204, fails: kinds{invalid, unconfirmed}}, s.logout)
 
 	// The server itself.
-	add(a, route{id: "stats", allow: readers | allTopics, method: "GET", path: "/v1/stats", summary: "Counts of everything",
+	add(a, route{id: "stats", shared: true, allow: readers | allTopics, method: "GET", path: "/v1/stats", summary: "Counts of everything",
 		about: "The counts are those of all nodes. " + reachAbout, fails: kinds{invalid}}, s.stats)
-	add(a, route{id: "diagnosis", allow: readers, method: "GET", path: "/v1/diagnosis", summary: "What is wrong, the causes first",
+	add(a, route{id: "diagnosis", shared: true, allow: readers, method: "GET", path: "/v1/diagnosis", summary: "What is wrong, the causes first",
 		about: "With the ledger, with nodes, with topics, as the node that is asked sees them. The dashboard and lapse top show this. " + reachAbout, fails: kinds{invalid, closing}}, s.diagnosis)
-	add(a, route{id: "history", allow: readers | allTopics, method: "GET", path: "/v1/history", summary: "What has happened, by the minute for a day or by the hour for a month",
+	add(a, route{id: "history", shared: true, allow: readers | allTopics, method: "GET", path: "/v1/history", summary: "What has happened, by the minute for a day or by the hour for a month",
 		about: "Of all topics together or of one, added up over all nodes. It is kept with the ledger once a minute, so that it survives the restart and the death of a node: what a node that was killed had counted in its last minute is lost. In memory alone (--memory) it ends with the process. Of a topic, a node knows those minutes in which it was one of the 32 with most activity. " + reachAbout,
 		fails: kinds{invalid}}, s.history)
 	add(a, route{id: "audit", allow: readers, method: "GET", path: "/v1/audit", summary: "Who did what",
@@ -205,10 +205,10 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 	add(a, route{id: "undo-act", allow: admins, method: "POST", path: "/v1/audit/{act}/undo", summary: "Take an act back",
 		about: "A change of a topic's settings, a pause or a resume; an operator's move, fire, hold or resume of one task, or its cancel if the topic keeps finished tasks. Only if nothing has changed since: a repeated call is refused. Acts on many tasks are not taken back. What is done is an act, too, which names the one that it has taken back.",
 		fails: kinds{invalid, noAct, notUndone, notFound, delivering, dead, changed}.and(writes...)}, s.undo)
-	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Count the tasks that fall due, by time",
+	add(a, route{id: "forecast", shared: true, allow: readers, method: "GET", path: "/v1/forecast", summary: "Count the tasks that fall due, by time",
 		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot. It covers the tasks of all nodes. judgement says whether they will be delivered in time, at the best rate of the last 25 hours: which peaks wait, for how long, and which spread would help. It takes all tasks for one queue. Ask for a topic, if its receivers are its own. " + reachAbout,
 		fails: kinds{invalid, closing}}, s.forecast)
-	add(a, route{id: "waves", allow: readers, method: "GET", path: "/v1/waves", summary: "What became of the tasks that were due in a span",
+	add(a, route{id: "waves", shared: true, allow: readers, method: "GET", path: "/v1/waves", summary: "What became of the tasks that were due in a span",
 		about: "Counts tasks by their deadline, by topic and fate. What has ended is remembered for a day, by the minute of the deadline, and kept with the ledger once a minute: what a node that was killed had counted in its last minute is lost. It is no snapshot. " + reachAbout,
 		fails: kinds{invalid, closing}}, s.waves)
 	add(a, route{id: "events", allow: readers, method: "GET", path: eventsPath, summary: "Stream the events of tasks",

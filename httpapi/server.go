@@ -104,6 +104,7 @@ type Server struct {
 	access
 	engine  *gin.Engine
 	packing packing
+	shared  sharing
 	probes  probes
 	times   times
 

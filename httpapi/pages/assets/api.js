@@ -29,6 +29,11 @@ export const silence = () => ({ms: unanswered ? Date.now() - answeredAt : 0, why
 export const setSession = session => { csrf = session?.csrf || ""; tokens = !!session && !session.open; };
 export const needsToken = () => tokens;
 
+// While nothing was changed here for a while, figures that another page was just told will do: the server
+// collects them once for all. seen is their greatest age, in s, and settle how long a while is, in ms.
+const seen = 2, settle = 5000;
+let changed = 0; // when this page last changed something
+
 // renew asks the server anew who is here, and calls setSession. The frame of the page sets it.
 let renew = async () => {};
 export const onDenied = ask => { renew = ask; };
@@ -77,6 +82,8 @@ async function request(method, path, {query, body, headers, signal, accept = []}
   const more = {Accept: "application/json", ...headers};
   if (body !== undefined && !more["Content-Type"]) more["Content-Type"] = "application/json";
   if (csrf && method !== "GET") more["X-Lapse-CSRF"] = csrf;
+  if (method !== "GET") changed = Date.now();
+  else if (Date.now() - changed > settle) more["Cache-Control"] = "max-age=" + seen;
   const bound = AbortSignal.timeout(patience);
   let answer, text;
   try {
@@ -91,6 +98,7 @@ async function request(method, path, {query, body, headers, signal, accept = []}
     throw new Problem(0, {detail: unanswered});
   }
   [answeredAt, unanswered] = [Date.now(), ""];
+  if (method !== "GET") changed = answeredAt;
   heardDate(answer.headers.get("Date"));
   let value = null;
   try { value = text ? parse(text) : null; } catch { value = null; }

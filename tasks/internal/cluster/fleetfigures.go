@@ -94,7 +94,7 @@ const (
 
 func (s *Cluster) handleStats(_ context.Context, _ string, q statsQuery) (statsReply, error) {
 	reads := !s.engine.IsReplayed() // before the figures are read
-	st := s.Stats()
+	st := s.figuresOf(q.Total)
 	a := statsReply{reading: reading{reads}, Stats: st.Figures}
 	fits := st.Beyond == 0 && !q.Total
 	if fits {
@@ -125,7 +125,7 @@ func (s *Cluster) FleetStats(ctx context.Context, total bool) (task.Stats, task.
 	if err != nil {
 		return task.Stats{}, task.Reach{}, err
 	}
-	st := s.Stats()
+	st := s.figuresOf(total)
 	beyond := 0 // topics at a node that does not list them
 	if st.Beyond > 0 || total {
 		beyond = len(st.Topics) + st.Beyond

@@ -7,8 +7,16 @@ import (
 )
 
 // Stats is tasks.Scheduler.Stats, without Readiness.
-func (s *Cluster) Stats() task.Stats {
-	sums := s.TopicSums()
+func (s *Cluster) Stats() task.Stats { return s.figuresOf(false) }
+
+// figuresOf is Stats. In total it has no topics, and Beyond is their number.
+func (s *Cluster) figuresOf(total bool) task.Stats {
+	var sums *Sums
+	if total {
+		sums = s.Figures.totals.do(func() (*Sums, bool) { return s.sumTopics(0) })
+	} else {
+		sums = s.TopicSums()
+	}
 	missing, _ := s.missingSpools() // what a closed ledger cannot tell is left out
 	st := s.engine.Stats()
 	st.Topics, st.Others, st.Beyond, st.Total = sums.Topics, sums.Others, sums.Beyond, sums.Others

@@ -21,9 +21,10 @@ type Sums struct {
 
 // figures computes the figures of topics for Stats, once for all callers at the same time.
 type figures struct {
-	sums  recalled[*Sums]
-	ranks recalled[[]ranking.Rank]
-	Names Flight[[]string]
+	sums   recalled[*Sums]
+	totals recalled[*Sums] // without topics
+	ranks  recalled[[]ranking.Rank]
+	Names  Flight[[]string]
 
 	gathered  gatherings    // what other nodes have answered
 	surveying chan struct{} // has one for each survey under way
@@ -71,11 +72,14 @@ func (r *recalled[T]) do(compute func() (v T, keep bool)) T {
 // TopicSums returns the sums, which are shared. If there are more than MaxStatsTopics topics, they
 // may be a little old.
 func (s *Cluster) TopicSums() *Sums {
-	return s.Figures.sums.do(func() (*Sums, bool) {
-		sums := &Sums{}
-		sums.Topics, sums.Others, sums.Beyond = s.engine.SumTopics(task.MaxStatsTopics)
-		return sums, sums.Beyond > 0
-	})
+	return s.Figures.sums.do(func() (*Sums, bool) { return s.sumTopics(task.MaxStatsTopics) })
+}
+
+// sumTopics computes sums with so many topics. It reports whether there are many.
+func (s *Cluster) sumTopics(most int) (sums *Sums, many bool) {
+	sums = &Sums{}
+	sums.Topics, sums.Others, sums.Beyond = s.engine.SumTopics(most)
+	return sums, len(sums.Topics)+sums.Beyond > task.MaxStatsTopics
 }
 
 // TopicPage is tasks.Scheduler.ListTopics of a query with a limit.

@@ -101,7 +101,7 @@ func (s *Engine) SumTopics(most int) (topics []task.Topic, others task.Counts, b
 	many := len(s.TopicTable.ByName) > most
 	s.mu.Unlock()
 	shown := func(*Topic) bool { return true }
-	if many {
+	if many && most > 0 {
 		chosen := chooseTopics(s, most)
 		shown = func(t *Topic) bool { return chosen[t] }
 	}
