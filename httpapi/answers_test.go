@@ -39,6 +39,9 @@ func TestAnswersAreBoundedTogether(t *testing.T) {
 	r.large("t", 3, 60<<10)
 	r.large("x", 1, 60<<10)
 	r.do("PUT", "/v1/topics/x", `{"paused":true}`)
+	for i := range 50 {
+		r.want(r.do("PUT", fmt.Sprint("/v1/tasks/find-", i), `{"topic":"find","delay":"1h"}`), 201)
+	}
 	limit := int64(LeastMaxAnswers)
 	calls := []struct {
 		method, path, body string
@@ -47,6 +50,7 @@ func TestAnswersAreBoundedTogether(t *testing.T) {
 	}{
 		{"GET", "/v1/tasks", "", r.api.lists, limit / 2},
 		{"GET", "/v1/groups/g", "", r.api.lists, limit / 2},
+		{"GET", "/v1/search?q=find", "", r.api.lists, limit / 2},
 		{"GET", "/v1/tasks/t000", "", r.api.answers, limit},
 		{"PATCH", "/v1/tasks/x000", `{"delay":"1h"}`, r.api.answers, limit},
 		{"POST", "/v1/tasks/x000/fire", "", r.api.answers, limit},
@@ -122,15 +126,19 @@ func TestPagesAtOnce(t *testing.T) {
 		for range pagesAtOnce {
 			w.api.pages <- struct{}{}
 		}
-		began := time.Now()
-		w.say("GET /v1/tasks HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		if status, v := w.answer(); status != 429 || time.Since(began) != pagePatience {
-			t.Errorf("after %v it is answered %d %v", time.Since(began), status, v)
+		for _, path := range []string{"/v1/tasks", "/v1/search?q=a"} {
+			began := time.Now()
+			w.say("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			if status, v := w.answer(); status != 429 || time.Since(began) != pagePatience {
+				t.Errorf("after %v it is answered %d %v", time.Since(began), status, v)
+			}
 		}
 		<-w.api.pages
-		w.say("GET /v1/tasks HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		if status, v := w.answer(); status != 200 {
-			t.Errorf("answered %d %v", status, v)
+		for _, path := range []string{"/v1/tasks", "/v1/search?q=a"} {
+			w.say("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			if status, v := w.answer(); status != 200 {
+				t.Errorf("answered %d %v", status, v)
+			}
 		}
 	})
 }

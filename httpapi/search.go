@@ -32,12 +32,16 @@ type FoundName struct {
 }
 
 type searchInput struct {
+	request
 	ScopeInput
 	Text   string `query:"q" required:"true" minLength:"1" maxLength:"128" doc:"What the id of a task, or the name of a group or a topic, must have in it, in capital or small letters. 1 to 128 of the characters that these have."`
 	Cursor string `query:"cursor" maxLength:"65536" doc:"The next_cursor of the part before, of the same q."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Find about so many tasks and groups at most, and so many topics."`
 	Within string `query:"within" maxLength:"64" doc:"Look for so long at most, 50ms to 10s. Default 1s. Other nodes have half a second more to answer."`
 }
+
+// foundName is about how many bytes a name that was found has in an answer, at most.
+const foundName = 300
 
 // search answers GET /v1/search.
 func (s *Server) search(ctx context.Context, in *searchInput) (*reply[FoundPart], error) {
@@ -46,6 +50,10 @@ func (s *Server) search(ctx context.Context, in *searchInput) (*reply[FoundPart]
 		return nil, err
 	}
 	q := tasks.SearchQuery{Text: in.Text, Cursor: in.Cursor, Limit: in.Limit, Within: within}
+	if err := s.beginPage(ctx, "too many searches and lists are asked for at once"); err != nil {
+		return nil, err
+	}
+	defer s.endPage()
 	var f tasks.Found
 	var reach Reach
 	if in.ofNode() {
@@ -63,9 +71,14 @@ func (s *Server) search(ctx context.Context, in *searchInput) (*reply[FoundPart]
 		Reach: reach, Tasks: make([]FoundTask, len(f.Tasks)), Groups: wireNames(f.Groups), Topics: wireNames(f.Topics),
 		NextCursor: f.Cursor, LookedAt: f.LookedAt, Of: f.Of, Complete: f.Complete,
 	}
+	size := int64(len(f.Groups)+len(f.Topics)) * foundName
 	for i := range f.Tasks {
 		t := &f.Tasks[i]
 		part.Tasks[i] = FoundTask{t.Match.String(), wireTask(&t.Task, false)}
+		size += sizeOf(&t.Task)
+	}
+	if err := answerOf(in.gin).takeList(size); err != nil {
+		return nil, err
 	}
 	return &reply[FoundPart]{part}, nil
 }
