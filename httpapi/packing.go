@@ -20,7 +20,40 @@ const (
 // the same figures again and again.
 type packing struct {
 	turns   chan struct{}
+	wrap    func(http.Handler) http.HandlerFunc
 	handler http.HandlerFunc
+}
+
+// A packingWriter is the writer of an answer that is packed if it gets a turn once it is large
+// enough: what is small, or still waits, takes none.
+type packingWriter struct {
+	http.ResponseWriter
+	turns   chan struct{}
+	size    int
+	decided bool
+	has     bool // a turn
+}
+
+// Unwrap is for http.ResponseController.
+func (p *packingWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+func (p *packingWriter) Write(b []byte) (int, error) {
+	if p.size += len(b); p.size >= minPacked && !p.decided {
+		p.decided = true
+		select {
+		case p.turns <- struct{}{}:
+			p.has = true
+		default:
+			p.Header().Set(gzhttp.HeaderNoCompression, "1") // gzhttp does not pass it on
+		}
+	}
+	return p.ResponseWriter.Write(b)
+}
+
+func (p *packingWriter) end() {
+	if p.has {
+		<-p.turns
+	}
 }
 
 func newPacking(handler http.HandlerFunc) packing {
@@ -29,7 +62,7 @@ func newPacking(handler http.HandlerFunc) packing {
 	if err != nil {
 		panic(err) // the options are constants
 	}
-	return packing{make(chan struct{}, packedAtOnce), wrap(handler)}
+	return packing{make(chan struct{}, packedAtOnce), wrap, handler}
 }
 
 // serve answers a request, unless its answer is not to be packed: then it returns false.
@@ -37,14 +70,13 @@ func (p *packing) serve(w http.ResponseWriter, r *http.Request) bool {
 	if !mayPack(r) {
 		return false
 	}
-	select {
-	case p.turns <- struct{}{}:
-		defer func() { <-p.turns }()
-		p.handler(w, r)
-		return true
-	default:
-		return false
-	}
+	a := packingWriter{turns: p.turns}
+	defer a.end() // once all is written
+	p.wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.ResponseWriter = w
+		p.handler(&a, r)
+	}))(w, r)
+	return true
 }
 
 // mayPack reports whether the answer to a request may be packed. Streams are not, nor is what has

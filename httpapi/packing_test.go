@@ -6,7 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"testing"
+
+	"github.com/klauspost/compress/gzhttp"
 )
 
 // Large answers of requests that read are packed, for callers that accept it.
@@ -48,5 +52,29 @@ func TestAnswersArePacked(t *testing.T) {
 	}
 	if a := r.do("GET", "/v1/tasks", "", packs); a.status != 200 || a.header.Get("Content-Encoding") != "" {
 		t.Errorf("without a turn the answer is %d %v", a.status, a.header)
+	} else if a.header.Get(gzhttp.HeaderNoCompression) != "" {
+		t.Errorf("the headers are %v", a.header)
+	}
+}
+
+// An answer has a turn from when it is large enough until it is written, and not while it waits.
+func TestPackingTakesATurnToWrite(t *testing.T) {
+	var p packing
+	p = newPacking(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", mediaJSON)
+		for i, want := range []int{0, 0, 1, 1} {
+			if got := len(p.turns); got != want {
+				t.Errorf("before piece %d it has %d turns", i, got)
+			}
+			if _, err := w.Write(make([]byte, minPacked*2/3)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	q := httptest.NewRequest(http.MethodGet, "/v1/tasks", nil)
+	q.Header.Set("Accept-Encoding", "gzip")
+	w := httptest.NewRecorder()
+	if !p.serve(w, q) || w.Header().Get("Content-Encoding") != "gzip" || len(p.turns) > 0 {
+		t.Errorf("answered %v, and %d turns are left", w.Header(), len(p.turns))
 	}
 }
