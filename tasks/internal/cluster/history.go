@@ -113,7 +113,7 @@ func (s *Cluster) keptPast(ctx context.Context, q task.PastQuery, live []past.Pa
 	if err != nil {
 		return keptPast{}, err
 	}
-	found, err := s.Figures.gathered.doWanted(ctx, s.engine.Life.Context, "kept past "+string(key), read)
+	found, err := s.Figures.pasts.doWanted(ctx, s.engine.Life.Context, string(key), read)
 	if err != nil {
 		return keptPast{}, err
 	}

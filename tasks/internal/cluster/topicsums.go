@@ -27,6 +27,7 @@ type figures struct {
 	Names  Flight[[]string]
 
 	gathered  gatherings    // what other nodes have answered
+	pasts     gatherings    // what the ledger keeps of the past
 	surveying chan struct{} // has one for each survey under way
 	shown     gatherings    // rates that receivers have shown
 	ahead     ahead
