@@ -154,7 +154,7 @@ const finders = `
 		if (location.hash.length > 2) location.hash = "#/";
 		return false;
 	};
-	const marks = /at least|not known|nothing is known|as far as it is known|without those of|not all |were looked at|\d of \d nodes|do(es)? not answer|so far|is not counted|fewer than|cut off|silent|reads|down/i;
+	const marks = /at least|not known|nothing is known|as far as it is known|without those of|not all |were looked at|\d of \d nodes|do(es)? not answer|so far|is not counted|fewer than|cut off|silent|reads|down|^Counting…$/i;
 	// marked is how the page says that what an element shows is of a part, or old. "" if it does not.
 	const marked = (e, counts) => {
 		if (find("#gone")?.textContent) return "gone";
