@@ -12,6 +12,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/lapsehq/lapse/httpapi"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -254,4 +256,26 @@ func (p *tab) fits(url string, width int) {
 			p.Errorf("at %d, of %s is cut off: %s", width, place.hash, cut)
 		}
 	}
+}
+
+// Is this the whole fleet: the page names the nodes that are missing from its figures.
+func TestWholeFleet(t *testing.T) {
+	fleet := memfleet.New()
+	r := serveOn(t, fleet.Join("n1", 4), tasks.Config{Node: "n1"}, httpapi.Config{})
+	serveOn(t, fleet.Join("n2", 4), tasks.Config{Node: "n2"}, httpapi.Config{})
+	third := fleet.Join("n3", 4)
+	serveOn(t, third, tasks.Config{Node: "n3"}, httpapi.Config{})
+	p := open(t)
+	p.hurries()
+	p.load(r.url)
+	p.shows("#reach", "All 3 nodes")
+	third.Crash()
+	p.shows("#reach", "2 of 3 nodes")
+	p.shows("#banners", "n3 is down, and its tasks wait, since ")
+	p.shows("h1", "n3 is down, and its tasks wait.")
+	p.shows(".head .fresh.bad", "Of 2 of 3 nodes")
+	p.press("2 of 3 nodes")
+	p.shows("h1", "n3 is down, and its tasks wait.")
+	p.shows("main", "It still owns 4 shards: their tasks wait.")
+	p.content()
 }
