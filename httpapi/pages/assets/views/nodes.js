@@ -3,7 +3,7 @@
 import {html, useState} from "../vendor/preact.js";
 import {get, nodePath, post} from "../api.js";
 import {ago, count, fine, millis, plural, short, span} from "../format.js";
-import {Ask, Figures, Pill, Section, Table, View} from "../parts.js";
+import {Ask, Figures, Pill, Section, settled, Table, View} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {quiet} from "./overview.js";
 
@@ -75,7 +75,7 @@ export function Nodes({may, stats, diagnosis}) {
   const actions = {head: html`<span class="unseen">Actions</span>`, class: "num", cell: n => (n.state === "live" && nodes.filter(o => o.state === "live").length > 1
     ? html`<button type="button" class="small" onClick=${() => setDraining(n)} aria-label=${"Drain " + n.name}>Drain</button>` : null)};
   return html`<${View} title="Nodes" lead=${diagnosis.data?.fleet} leadPoll=${diagnosis} poll=${poll} part=${nodes?.some(n => n.state === "unknown") ? "Not of all nodes" : ""}>
-    ${nodes ? html`<${Table} label="Nodes" columns=${may("admin") && nodes.length > 1 ? [...nodeColumns, actions] : nodeColumns}
+    ${nodes && settled(diagnosis) ? html`<${Table} label="Nodes" columns=${may("admin") && nodes.length > 1 ? [...nodeColumns, actions] : nodeColumns}
       rows=${nodes} keyOf=${n => n.name} empty="No node has told of itself." />` : null}
     ${stats.data?.state.redis ? html`<${Section} id="redis" title=${"Redis clients of " + stats.data.node} poll=${stats}>
       <${Figures} label="Port for clients of Redis" list=${port(stats.data.state.redis)} /></${Section}>` : null}
