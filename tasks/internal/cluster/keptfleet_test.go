@@ -190,12 +190,14 @@ func TestLostKeptTask(t *testing.T) {
 				g.settle(Ack, g.pull(name))
 				g.forgetRecords()
 				g.loseDead(server, index, name)
-				err := act(name)
-				for tries := 0; errors.Is(err, ErrUnavailable) && tries < 1000; tries++ {
-					time.Sleep(10 * time.Millisecond) // its shard is being compared with the ledger
-					err = act(name)
-				}
-				rig.Want(t, name, err, nil)
+				g.nodes[0].waitFor("its shard is compared with the ledger", func() bool {
+					err := act(name)
+					if errors.Is(err, ErrUnavailable) {
+						return false
+					}
+					rig.Want(t, name, err, nil)
+					return true
+				})
 				for _, n := range g.nodes {
 					task, err := n.Get(t.Context(), name)
 					if err != nil || task.State != Pending {
