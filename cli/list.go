@@ -150,7 +150,7 @@ func (c *getTasks) call(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
-		var topic *client.Topic
+		var topic *client.TopicInfo
 		if !s.json && t.FinishedAt == nil {
 			topic, _ = s.Topic(ctx, t.Topic) // the task's own story is whole without it
 		}

@@ -172,7 +172,7 @@ func TestForecastCommand(t *testing.T) {
 func TestTopicTableShowsWhatIsLate(t *testing.T) {
 	now := time.Now()
 	since := now.Add(-90 * time.Second)
-	list := []client.Topic{{Name: "idle"}, {Name: "stuck", Counts: client.Counts{
+	list := []client.TopicInfo{{Name: "idle"}, {Name: "stuck", Counts: client.Counts{
 		Pending: 8, Retrying: 7, Ready: 55, Overdue: client.Overdue{Count: 62, OldestAt: &since},
 		Recent: client.RecentLateness{Count: 55, P99: client.Duration(2 * time.Minute), Max: client.Duration(90 * time.Second)},
 	}}}

@@ -45,7 +45,7 @@ func block(w io.Writer, name string, pairs ...string) {
 }
 
 // wayText says how a topic's tasks are delivered, and what keeps them from it.
-func wayText(topic *client.Topic) string {
+func wayText(topic *client.TopicInfo) string {
 	text := topic.Delivery.Kind
 	switch {
 	case topic.Undeliverable != "":

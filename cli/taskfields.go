@@ -96,7 +96,7 @@ func nextText(t *client.Task, now time.Time) string {
 }
 
 // taskBlock is all about one task. Without its topic it does not tell what comes next.
-func taskBlock(w io.Writer, t *client.Task, topic *client.Topic, now time.Time) {
+func taskBlock(w io.Writer, t *client.Task, topic *client.TopicInfo, now time.Time) {
 	var headers []string
 	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
 		headers = append(headers, name+"="+t.Headers[name])
@@ -153,7 +153,7 @@ func taskBlock(w io.Writer, t *client.Task, topic *client.Topic, now time.Time) 
 const manyAttempts = 1_000_000
 
 // giveUpText says when a failed attempt of a task will be the last one.
-func giveUpText(t *client.Task, topic *client.Topic, now time.Time) string {
+func giveUpText(t *client.Task, topic *client.TopicInfo, now time.Time) string {
 	if t.State == client.Dead {
 		return ""
 	}

@@ -143,7 +143,7 @@ type topModel struct {
 	first   int     // row that is shown first
 	mode    topMode
 	typed   string        // the search that is being typed
-	target  *client.Topic // the topic that is to be paused or resumed
+	target  *client.TopicInfo // the topic that is to be paused or resumed
 	notice  string        // what has come of it
 }
 
@@ -261,7 +261,7 @@ func (m *topModel) saw(v topLook) tea.Cmd {
 		}
 		m.earlier, m.seen, m.text = m.seen, v, v.text
 		// The same topic stays chosen, wherever it is now, but in another order the first one is.
-		if i := slices.IndexFunc(v.page.Topics, func(t client.Topic) bool { return t.Name == name }); i >= 0 {
+		if i := slices.IndexFunc(v.page.Topics, func(t client.TopicInfo) bool { return t.Name == name }); i >= 0 {
 			m.chosen = i
 		}
 		m.chosen = max(0, min(m.chosen, len(v.page.Topics)-1))
@@ -270,12 +270,12 @@ func (m *topModel) saw(v topLook) tea.Cmd {
 }
 
 // topic returns the chosen topic, on its own page that one; nil if there is none.
-func (m *topModel) topic() *client.Topic {
+func (m *topModel) topic() *client.TopicInfo {
 	if m.seen.page == nil || m.chosen >= len(m.seen.page.Topics) {
 		return nil
 	}
 	if m.at.screen == topicPage { // it may have left the page of the list meanwhile
-		if i := slices.IndexFunc(m.seen.page.Topics, func(t client.Topic) bool { return t.Name == m.at.topic }); i >= 0 {
+		if i := slices.IndexFunc(m.seen.page.Topics, func(t client.TopicInfo) bool { return t.Name == m.at.topic }); i >= 0 {
 			return &m.seen.page.Topics[i]
 		}
 		return nil

@@ -35,7 +35,7 @@ func (c *topicsList) call(ctx context.Context, s *session) error {
 }
 
 // allTopics returns the topics of all pages. The nodes are those of the last one.
-func allTopics(ctx context.Context, s *session, q client.TopicQuery) (all []client.Topic, reach client.Reach, err error) {
+func allTopics(ctx context.Context, s *session, q client.TopicQuery) (all []client.TopicInfo, reach client.Reach, err error) {
 	for {
 		p, err := s.FindTopics(ctx, q)
 		if err != nil {
@@ -48,7 +48,7 @@ func allTopics(ctx context.Context, s *session, q client.TopicQuery) (all []clie
 	}
 }
 
-func topicTable(w io.Writer, list []client.Topic, now time.Time) {
+func topicTable(w io.Writer, list []client.TopicInfo, now time.Time) {
 	rows := [][]string{{"TOPIC", "PENDING", "READY", "DELIVERING", "DEAD", "DELIVERED", "FAILED", "LATE P99 ≤", "OVERDUE", "OLDEST", "LATE NOW P99 ≤", "RETRYING", ""}}
 	for i := range list {
 		t, n := &list[i], &list[i].Counts
@@ -87,7 +87,7 @@ func oldest(n *client.Counts, now time.Time) string {
 	return roundedText(max(0, now.Sub(*n.Overdue.OldestAt)))
 }
 
-func topicBlock(w io.Writer, t *client.Topic, now time.Time) {
+func topicBlock(w io.Writer, t *client.TopicInfo, now time.Time) {
 	n := &t.Counts
 	concurrency := strconv.Itoa(t.Concurrency)
 	if t.ConcurrencyNow > t.Concurrency {
@@ -112,14 +112,14 @@ func topicBlock(w io.Writer, t *client.Topic, now time.Time) {
 }
 
 // receivers is how many calls of reserve wait; empty if the topic is not pulled.
-func receivers(t *client.Topic) string {
+func receivers(t *client.TopicInfo) string {
 	if t.Delivery.Kind != "pull" {
 		return ""
 	}
 	return strconv.FormatInt(t.Counts.Receivers, 10) + " waiting"
 }
 
-func lastError(t *client.Topic, now time.Time) string {
+func lastError(t *client.TopicInfo, now time.Time) string {
 	if t.LastFailedAt == nil {
 		return ""
 	}
@@ -127,7 +127,7 @@ func lastError(t *client.Topic, now time.Time) string {
 }
 
 // perGroup is the bound of the deliveries of a group; empty if there is none.
-func perGroup(t *client.Topic) string {
+func perGroup(t *client.TopicInfo) string {
 	if t.ConcurrencyPerGroup == 0 {
 		return ""
 	}
@@ -219,7 +219,7 @@ func (c *topicsSet) call(ctx context.Context, s *session) error {
 	have, err := s.Topic(ctx, c.Topic)
 	switch {
 	case errors.Is(err, client.ErrNoTopic):
-		have = &client.Topic{}
+		have = &client.TopicInfo{}
 		if !c.Create {
 			if err := s.checkNew(ctx, c.Topic); err != nil {
 				return err

@@ -105,11 +105,11 @@ func (n *topicNames) sure(ctx context.Context, s *session, a *asking, done strin
 }
 
 // topicsOf returns the topics for which a name stands, which may end with an asterisk.
-func topicsOf(ctx context.Context, s *session, name string) ([]client.Topic, client.Reach, error) {
+func topicsOf(ctx context.Context, s *session, name string) ([]client.TopicInfo, client.Reach, error) {
 	prefix, several := strings.CutSuffix(name, "*")
 	if several {
 		list, reach, err := allTopics(ctx, s, client.TopicQuery{Search: prefix})
-		return slices.DeleteFunc(list, func(t client.Topic) bool { return !strings.HasPrefix(t.Name, prefix) }), reach, err
+		return slices.DeleteFunc(list, func(t client.TopicInfo) bool { return !strings.HasPrefix(t.Name, prefix) }), reach, err
 	}
 	t, err := s.Topic(ctx, name)
 	switch {
@@ -118,7 +118,7 @@ func topicsOf(ctx context.Context, s *session, name string) ([]client.Topic, cli
 	case err != nil:
 		return nil, client.Reach{}, err
 	}
-	return []client.Topic{*t}, t.Reach, nil
+	return []client.TopicInfo{*t}, t.Reach, nil
 }
 
 func (n *topicNames) each(s *session, done string, do func(string) error) error {

@@ -29,7 +29,7 @@ const (
 
 // A topDetails is what pages need of a client beside the list.
 type topDetails interface {
-	Topic(ctx context.Context, name string, scope ...client.Scope) (*client.Topic, error)
+	Topic(ctx context.Context, name string, scope ...client.Scope) (*client.TopicInfo, error)
 	List(ctx context.Context, query client.Query) (*client.Page, error)
 	Nodes(ctx context.Context) ([]client.Node, error)
 	Forecast(ctx context.Context, o client.Outlook) (*client.Forecast, error)

@@ -16,7 +16,7 @@ func TestTopTurnsScreens(t *testing.T) {
 	r := newTopRig(t, 80, 16) // 7 topics
 	r.server.topics = nil
 	for i := range 20 {
-		r.server.topics = append(r.server.topics, client.Topic{Name: fmt.Sprintf("topic-%02d", i)})
+		r.server.topics = append(r.server.topics, client.TopicInfo{Name: fmt.Sprintf("topic-%02d", i)})
 	}
 	r.server.next, r.server.matched = "2", 40
 	r.look(0)
@@ -68,10 +68,10 @@ func TestTopColumns(t *testing.T) {
 		112: "late no receiver failing ", 113: "   10m28s", 120: "late no receiver failing dead ",
 	} {
 		r := newTopRig(t, width, 24)
-		one := client.Topic{Name: "order.unpaid.1"}
+		one := client.TopicInfo{Name: "order.unpaid.1"}
 		one.Delivery.Kind, one.Counts.Ready, one.Counts.Overdue.OldestAt, one.Counts.FailedRecent, one.Counts.Dead = "pull", 1, &late, 2, 3
 		one.Counts.Recent = client.RecentLateness{Count: 1, P99: client.Duration(10*time.Minute + 28*time.Second + 221*time.Millisecond)}
-		r.server.topics = []client.Topic{one}
+		r.server.topics = []client.TopicInfo{one}
 		r.look(0)
 		r.shows(want, "q quit")
 		for _, line := range strings.Split(r.screen(), "\n") {

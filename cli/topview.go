@@ -217,7 +217,7 @@ type topColumn struct {
 	head  string
 	width int
 	least int // the width of the terminal from which on it is shown
-	cell  func(m *topModel, t *client.Topic) string
+	cell  func(m *topModel, t *client.TopicInfo) string
 }
 
 // The width of what is wrong with a topic: the least one, and that of all words together.
@@ -226,19 +226,19 @@ const leastWhat, mostWhat = 16, 43
 // topColumns stand right of the names. They and 18 characters of a name fit into 80 columns, the
 // first two and 14 characters into 40.
 var topColumns = []topColumn{
-	{"WHAT", leastWhat, 0, func(_ *topModel, t *client.Topic) string { return whatOf(t) }},
-	{"READY", 6, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Ready) }},
-	{"OLDEST", 6, 48, func(m *topModel, t *client.Topic) string { return oldest(&t.Counts, m.seen.at) }},
-	{"FAILED 5M", 9, 59, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.FailedRecent) }},
-	{"DEAD", 6, 67, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Dead) }},
-	{"PENDING", 7, 76, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Pending) }},
-	{"BUSY", 6, 90, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Delivering) }},
-	{"OUT/S", 6, 98, func(m *topModel, t *client.Topic) string { return m.topicRate(t) }},
-	{"P99 NOW", 8, 108, func(_ *topModel, t *client.Topic) string { return p99(t) }},
+	{"WHAT", leastWhat, 0, func(_ *topModel, t *client.TopicInfo) string { return whatOf(t) }},
+	{"READY", 6, 0, func(_ *topModel, t *client.TopicInfo) string { return compact(t.Counts.Ready) }},
+	{"OLDEST", 6, 48, func(m *topModel, t *client.TopicInfo) string { return oldest(&t.Counts, m.seen.at) }},
+	{"FAILED 5M", 9, 59, func(_ *topModel, t *client.TopicInfo) string { return compact(t.Counts.FailedRecent) }},
+	{"DEAD", 6, 67, func(_ *topModel, t *client.TopicInfo) string { return compact(t.Counts.Dead) }},
+	{"PENDING", 7, 76, func(_ *topModel, t *client.TopicInfo) string { return compact(t.Counts.Pending) }},
+	{"BUSY", 6, 90, func(_ *topModel, t *client.TopicInfo) string { return compact(t.Counts.Delivering) }},
+	{"OUT/S", 6, 98, func(m *topModel, t *client.TopicInfo) string { return m.topicRate(t) }},
+	{"P99 NOW", 8, 108, func(_ *topModel, t *client.TopicInfo) string { return p99(t) }},
 }
 
 // whatOf says in a few words what is wrong with a topic, the worst first.
-func whatOf(t *client.Topic) string {
+func whatOf(t *client.TopicInfo) string {
 	var words []string
 	for i := range t.Troubles {
 		words = append(words, t.Troubles[i].Kind)
@@ -250,12 +250,12 @@ func whatOf(t *client.Topic) string {
 }
 
 // unreceived reports whether tasks of a topic are ready, and no receiver pulls them.
-func unreceived(t *client.Topic) bool {
+func unreceived(t *client.TopicInfo) bool {
 	n := &t.Counts
 	return t.Delivery.Kind == "pull" && n.Ready > 0 && n.Receivers == 0 && n.Delivering == 0 && !t.Paused
 }
 
-func p99(t *client.Topic) string {
+func p99(t *client.TopicInfo) string {
 	if t.Counts.Recent.Count == 0 {
 		return "-"
 	}
@@ -263,12 +263,12 @@ func p99(t *client.Topic) string {
 }
 
 // topicRate is how many tasks of a topic were delivered a second since the look before.
-func (m *topModel) topicRate(t *client.Topic) string {
+func (m *topModel) topicRate(t *client.TopicInfo) string {
 	took := m.seen.at.Sub(m.earlier.at)
 	if m.earlier.page == nil || took <= 0 || !slices.Equal(m.seen.page.Covers, m.earlier.page.Covers) {
 		return "-"
 	}
-	i := slices.IndexFunc(m.earlier.page.Topics, func(b client.Topic) bool { return b.Name == t.Name })
+	i := slices.IndexFunc(m.earlier.page.Topics, func(b client.TopicInfo) bool { return b.Name == t.Name })
 	if i < 0 {
 		return "-"
 	}

@@ -13,13 +13,14 @@ import (
 
 	"github.com/lapsehq/lapse/client"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A fakeTop answers what a test wants, and keeps what it was asked.
 type fakeTop struct {
 	stats   client.Stats
 	wrong   client.Diagnosis
-	topics  []client.Topic
+	topics  []client.TopicInfo
 	next    string
 	matched int   // of all pages; 0: those of this one
 	err     error // of all answers
@@ -46,7 +47,7 @@ func (f *fakeTop) FindTopics(_ context.Context, q client.TopicQuery) (*client.To
 	for i := range f.topics {
 		f.topics[i].Troubles = troublesOf(&f.topics[i])
 	}
-	return &client.TopicPage{Reach: f.stats.Reach, Topics: append([]client.Topic(nil), f.topics...), NextCursor: f.next, Matched: max(f.matched, len(f.topics))}, f.err
+	return &client.TopicPage{Reach: f.stats.Reach, Topics: append([]client.TopicInfo(nil), f.topics...), NextCursor: f.next, Matched: max(f.matched, len(f.topics))}, f.err
 }
 
 func (f *fakeTop) Pause(_ context.Context, topic string) error {
@@ -59,7 +60,7 @@ func (f *fakeTop) Resume(_ context.Context, topic string) error {
 	return f.err
 }
 
-func (f *fakeTop) Topic(_ context.Context, name string, _ ...client.Scope) (*client.Topic, error) {
+func (f *fakeTop) Topic(_ context.Context, name string, _ ...client.Scope) (*client.TopicInfo, error) {
 	for i := range f.topics {
 		if f.topics[i].Name == name {
 			t := f.topics[i]
@@ -96,13 +97,13 @@ type topRig struct {
 func newTopRig(t *testing.T, width, height int) *topRig {
 	now := time.Now()
 	late := now.Add(-time.Minute)
-	failing := client.Topic{Name: "mail", LastError: "answered 502\x1b[2J", LastFailedAt: &late}
+	failing := client.TopicInfo{Name: "mail", LastError: "answered 502\x1b[2J", LastFailedAt: &late}
 	failing.Counts.FailedRecent, failing.Counts.Dead = 12, 3
-	waiting := client.Topic{Name: "order.unpaid"}
+	waiting := client.TopicInfo{Name: "order.unpaid"}
 	waiting.Counts.Ready, waiting.Counts.Overdue.Count, waiting.Counts.Overdue.OldestAt, waiting.Counts.Pending = 55, 55, &late, 1_234_567
-	paused := client.Topic{Name: "a-topic-with-a-name-that-is-too-long-for-any-terminal-there-is"}
+	paused := client.TopicInfo{Name: "a-topic-with-a-name-that-is-too-long-for-any-terminal-there-is"}
 	paused.Paused = true
-	f := &fakeTop{topics: []client.Topic{waiting, failing, paused, {Name: "quiet"}}}
+	f := &fakeTop{topics: []client.TopicInfo{waiting, failing, paused, {Name: "quiet"}}}
 	f.stats = client.Stats{Node: "n1", Version: "dev", State: client.Readiness{Ready: true}, Reach: client.Reach{Covers: []string{"n1", "n2"}}}
 	f.stats.State.Ledger.OK = true
 	f.stats.Total.Pending, f.stats.Total.Ready = 200, 55
@@ -325,11 +326,11 @@ func TestTopSortsSearchesAndTurnsPages(t *testing.T) {
 	r.keys("down", "p", "esc")
 	last(client.TopicQuery{Sort: client.SortName})
 	// An answer to an earlier question is not shown.
-	r.server.topics = []client.Topic{{Name: "earlier"}}
+	r.server.topics = []client.TopicInfo{{Name: "earlier"}}
 	r.model.asking = true
 	r.keys("s")
-	r.server.topics = []client.Topic{{Name: "later"}}
-	r.send(topLook{query: client.TopicQuery{Sort: client.SortName, Limit: topicsOnce}, page: &client.TopicPage{Topics: []client.Topic{{Name: "earlier"}}}, at: r.model.now})
+	r.server.topics = []client.TopicInfo{{Name: "later"}}
+	r.send(topLook{query: client.TopicQuery{Sort: client.SortName, Limit: topicsOnce}, page: &client.TopicPage{Topics: []client.TopicInfo{{Name: "earlier"}}}, at: r.model.now})
 	last(client.TopicQuery{Sort: client.SortWorst})
 	r.shows("later")
 }
@@ -387,7 +388,7 @@ func TestTopFits(t *testing.T) {
 	r := newTopRig(t, 80, 24)
 	many := r.server.topics
 	for i := range 100 {
-		many = append(many, client.Topic{Name: fmt.Sprint("topic-", i)})
+		many = append(many, client.TopicInfo{Name: fmt.Sprint("topic-", i)})
 	}
 	r.server.topics = many
 	r.look(0)
@@ -428,8 +429,8 @@ func TestTopIn80Columns(t *testing.T) {
 }
 
 // troublesOf says what is wrong with a topic, as a server does.
-func troublesOf(t *client.Topic) (list []client.Trouble) {
-	like := tasks.Topic{Name: t.Name, Undeliverable: t.Undeliverable, LastError: t.LastError}
+func troublesOf(t *client.TopicInfo) (list []client.Trouble) {
+	like := task.Topic{Name: t.Name, Undeliverable: t.Undeliverable, LastError: t.LastError}
 	like.Settings.Kind, like.Settings.Paused = tasks.Kind(t.Delivery.Kind), t.Paused
 	like.Counts.Ready, like.Counts.FailedRecent, like.Counts.Dead, like.Counts.Receivers = t.Counts.Ready, t.Counts.FailedRecent, t.Counts.Dead, t.Counts.Receivers
 	if t.Counts.Overdue.OldestAt != nil {

@@ -66,7 +66,7 @@ func (s *session) checkTopics(ctx context.Context, name string) error {
 		if err != nil || len(p.Missing) > 0 {
 			return nil
 		}
-		if slices.ContainsFunc(p.Topics, func(t client.Topic) bool { return strings.HasPrefix(t.Name, prefix) }) {
+		if slices.ContainsFunc(p.Topics, func(t client.TopicInfo) bool { return strings.HasPrefix(t.Name, prefix) }) {
 			return nil
 		}
 		if q.Cursor = p.NextCursor; q.Cursor == "" {

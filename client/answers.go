@@ -19,7 +19,7 @@ type Stats struct {
 	Total Counts `json:"total"`
 	// By name. Empty if there are more than 1,000, or many at many nodes: GET /v1/topics lists
 	// them.
-	Topics []Topic     `json:"topics"`
+	Topics []TopicInfo `json:"topics"`
 	Sweep  SweepStats  `json:"sweep"`
 	Ledger LedgerStats `json:"ledger"`
 	Spool  SpoolStats  `json:"spool"`

@@ -62,6 +62,7 @@ var clientTypes = map[string]struct {
 	"BatchAnswer":  {name: "batchAnswer"},
 	"BatchError":   {name: "batchError"},
 	"TaskDelivery": {name: "Target"},
+	"Topic":        {name: "TopicInfo"},
 	"Task":         {fields: []field{{"What the answer says beside the task.", "Answered", "", "-"}}},
 	"Event": {fields: []field{
 		{"Of EventsLost: how many.", "Count", "int64", "count,omitempty"},

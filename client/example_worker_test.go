@@ -48,19 +48,17 @@ func Example_orderTimeout() {
 	type order struct {
 		Customer string `json:"customer"`
 	}
-	w, err := client.NewWorker(c, "order.unpaid", client.Decode(
-		func(_ context.Context, o order, d *client.Delivery) error {
-			fmt.Printf("%s of %s is cancelled\n", d.ID, o.Customer)
-			stop()     // a shop would go on
-			return nil // an error would have it delivered again, later
-		}), client.WorkerOptions{})
+	unpaid := client.NewTopic[order]("order.unpaid")
+	w, err := unpaid.Worker(c, func(_ context.Context, o order, d *client.Delivery) error {
+		fmt.Printf("%s of %s is cancelled\n", d.ID, o.Customer)
+		stop()     // a shop would go on
+		return nil // an error would have it delivered again, later
+	}, client.WorkerOptions{})
 	must(err)
 
 	place := func(id, customer string) {
-		_, err := c.Schedule(ctx, client.Request{
-			ID: id, Topic: "order.unpaid", Delay: 50 * time.Millisecond, // 30 minutes, in a shop
-			Payload: fmt.Appendf(nil, `{"customer":%q}`, customer),
-		})
+		// 30 minutes, in a shop
+		_, err := unpaid.Schedule(ctx, c, id, 50*time.Millisecond, order{customer})
 		must(err)
 	}
 	place("order-41", "Ada")
@@ -86,11 +84,12 @@ func ExampleWorker() {
 		return nil
 	}
 
-	_, err := c.Schedule(ctx, client.Request{ID: "order-42", Topic: "order.unpaid", Payload: []byte(`{"Number":42}`)})
+	unpaid := client.NewTopic[Order]("order.unpaid")
+	_, err := unpaid.Schedule(ctx, c, "order-42", 0, Order{42})
 	must(err)
-	w, err := client.NewWorker(c, "order.unpaid", client.Decode(func(ctx context.Context, o Order, d *client.Delivery) error {
+	w, err := unpaid.Worker(c, func(ctx context.Context, o Order, d *client.Delivery) error {
 		return cancelOrder(ctx, o.Number) // nil acknowledges, an error: again later
-	}), client.WorkerOptions{Concurrency: 16})
+	}, client.WorkerOptions{Concurrency: 16})
 	must(err)
 	err = w.Run(ctx) // until ctx ends, and what is under way is done
 	must(err)
@@ -125,14 +124,13 @@ func Example_couponReminder() {
 		}
 	}
 
-	w, err := client.NewWorker(c, "coupon", client.Decode(
-		func(_ context.Context, what string, d *client.Delivery) error {
-			fmt.Println(d.Group, what)
-			if what == "expired" {
-				stop()
-			}
-			return nil
-		}), client.WorkerOptions{Concurrency: 1}) // one at a time, the oldest deadline first
+	w, err := client.NewTopic[string]("coupon").Worker(c, func(_ context.Context, what string, d *client.Delivery) error {
+		fmt.Println(d.Group, what)
+		if what == "expired" {
+			stop()
+		}
+		return nil
+	}, client.WorkerOptions{Concurrency: 1}) // one at a time, the oldest deadline first
 	must(err)
 	must(w.Run(ctx))
 	// Output:

@@ -3,11 +3,8 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
-
-	"github.com/goccy/go-json"
 )
 
 // A Handler handles a delivery. nil acknowledges it. With an error the task is delivered again
@@ -18,18 +15,6 @@ import (
 // ErrLeaseLost as its cause when that failed, so that another worker may have the task; and with
 // ErrStopped when the worker stops and its grace is over.
 type Handler func(ctx context.Context, d *Delivery) error
-
-// Decode makes a Handler that gets the payload decoded from JSON into a T. A payload that is
-// missing or does not decode kills its task, since another attempt would fail too.
-func Decode[T any](f func(ctx context.Context, v T, d *Delivery) error) Handler {
-	return func(ctx context.Context, d *Delivery) error {
-		var v T
-		if err := json.Unmarshal(d.Payload, &v); err != nil {
-			return Kill(fmt.Errorf("payload: %w", err))
-		}
-		return f(ctx, v, d)
-	}
-}
 
 // A deathError makes a failed attempt the last one.
 type deathError struct{ error }

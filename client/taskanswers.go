@@ -232,8 +232,8 @@ type TopicPage struct {
 	Reach
 	// With search or sort: how many topics all pages have together, at least. Left out if there
 	// is none.
-	Matched int     `json:"matched,omitempty"`
-	Topics  []Topic `json:"topics"`
+	Matched int         `json:"matched,omitempty"`
+	Topics  []TopicInfo `json:"topics"`
 	// For the page after this one. Left out at the end.
 	NextCursor string `json:"next_cursor,omitempty"`
 }

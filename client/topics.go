@@ -104,8 +104,8 @@ type Retry struct {
 	MaxBackoff Duration `json:"max_backoff,omitempty"` // MinBackoff to 30 days
 }
 
-// Topic is a topic as the server shows it: all its settings, defaults included.
-type Topic struct {
+// TopicInfo is a topic as the server shows it: all its settings, defaults included.
+type TopicInfo struct {
 	Name string `json:"name"`
 	Settings
 	// ConcurrencySet reports whether Concurrency is set. If it is not, it is the default, and a
@@ -130,7 +130,7 @@ type Topic struct {
 
 // Chosen returns the settings in the form of SetTopic, to change some of them. Settings that are
 // not set, and so are the server's choice, are zero.
-func (t *Topic) Chosen() Settings {
+func (t *TopicInfo) Chosen() Settings {
 	s := t.Settings
 	if !t.ConcurrencySet {
 		s.Concurrency = 0
@@ -199,8 +199,8 @@ func (c *Client) ListTopics(ctx context.Context, limit int, cursor string, scope
 
 // Topics returns all topics, page by page, with settings and counts. Errors:
 // ErrUnreachable.
-func (c *Client) Topics(ctx context.Context, scope ...Scope) ([]Topic, error) {
-	var all []Topic
+func (c *Client) Topics(ctx context.Context, scope ...Scope) ([]TopicInfo, error) {
+	var all []TopicInfo
 	for cursor := ""; ; {
 		p, err := c.ListTopics(ctx, 0, cursor, scope...)
 		if err != nil {
@@ -215,7 +215,7 @@ func (c *Client) Topics(ctx context.Context, scope ...Scope) ([]Topic, error) {
 
 // Topic returns a topic. Errors: ErrNoTopic if it was never set up and never had a task, or was
 // deleted and has no task; ErrInvalid, ErrUnreachable.
-func (c *Client) Topic(ctx context.Context, name string, scope ...Scope) (*Topic, error) {
+func (c *Client) Topic(ctx context.Context, name string, scope ...Scope) (*TopicInfo, error) {
 	return c.topic(ctx, call{method: http.MethodGet, query: scoped(scope), effect: reads}, name)
 }
 
@@ -225,7 +225,7 @@ func (c *Client) Topic(ctx context.Context, name string, scope ...Scope) (*Topic
 // the other settings, use ChangeTopic.
 //
 // Errors: ErrInvalid, ErrInUse, ErrRevision, ErrUnavailable, ErrUnknown, ErrUnreachable.
-func (c *Client) SetTopic(ctx context.Context, name string, s Settings, revision int64) (*Topic, error) {
+func (c *Client) SetTopic(ctx context.Context, name string, s Settings, revision int64) (*TopicInfo, error) {
 	return c.writeTopic(ctx, http.MethodPut, name, s, revision)
 }
 
@@ -234,11 +234,11 @@ func (c *Client) SetTopic(ctx context.Context, name string, s Settings, revision
 // 7396). The revision is as of SetTopic.
 //
 // Errors: those of SetTopic.
-func (c *Client) ChangeTopic(ctx context.Context, name string, patch map[string]any, revision int64) (*Topic, error) {
+func (c *Client) ChangeTopic(ctx context.Context, name string, patch map[string]any, revision int64) (*TopicInfo, error) {
 	return c.writeTopic(ctx, http.MethodPatch, name, patch, revision)
 }
 
-func (c *Client) writeTopic(ctx context.Context, method, name string, settings any, revision int64) (*Topic, error) {
+func (c *Client) writeTopic(ctx context.Context, method, name string, settings any, revision int64) (*TopicInfo, error) {
 	body, err := json.Marshal(settings)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -252,8 +252,8 @@ func (c *Client) writeTopic(ctx context.Context, method, name string, settings a
 	return c.topic(ctx, q, name)
 }
 
-func (c *Client) topic(ctx context.Context, q call, name string) (*Topic, error) {
-	t := &Topic{}
+func (c *Client) topic(ctx context.Context, q call, name string) (*TopicInfo, error) {
+	t := &TopicInfo{}
 	if err := c.onTopic(ctx, q, name, "", t); err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func names(t reflect.Type, prefix string) (all []string) {
 // The types that are not generated as a whole have all fields that a server answers, and no others.
 func TestAnswersAreKnown(t *testing.T) {
 	for _, pair := range [][2]any{
-		{httpapi.TopicAnswer{}, client.Topic{}},
+		{httpapi.TopicAnswer{}, client.TopicInfo{}},
 		{struct {
 			httpapi.Event
 			Count int64 `json:"count"` // of httpapi.EventsLost

@@ -33,13 +33,13 @@ func TestWorkerSettles(t *testing.T) {
 			_, err := c.Schedule(ctx, client.Request{ID: id, Topic: "x", Payload: []byte(`{"n":7}`)})
 			check(t, "Schedule", err, nil)
 		}
-		decode := client.Decode(func(_ context.Context, v struct{ N int }, d *client.Delivery) error {
+		decode := client.NewTopic[struct{ N int }]("x").Handler(func(_ context.Context, v struct{ N int }, d *client.Delivery) error {
 			if v.N != 7 || d.ID != "decoded" {
 				t.Errorf("got %+v of %s", v, d.ID)
 			}
 			return nil
 		})
-		undecodable := client.Decode(func(context.Context, []int, *client.Delivery) error { t.Error("called"); return nil })
+		undecodable := client.NewTopic[[]int]("x").Handler(func(context.Context, []int, *client.Delivery) error { t.Error("called"); return nil })
 		var log bytes.Buffer
 		w := worker(t, c, client.WorkerOptions{Log: slog.New(slog.NewTextHandler(&log, nil))}, func(ctx context.Context, d *client.Delivery) error {
 			switch d.ID {

@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // operatorHeader says that a request is an operator's act. The requests of sessions are, too, and
@@ -84,7 +85,7 @@ func moveText(m *tasks.Move) string {
 }
 
 // changeSettings changes settings of a topic, and records what has changed.
-func (s *Server) changeSettings(ctx context.Context, c *gin.Context, e tasks.AuditEntry, revision int64, change func(*tasks.TopicSettings) error) (tasks.Topic, error) {
+func (s *Server) changeSettings(ctx context.Context, c *gin.Context, e tasks.AuditEntry, revision int64, change func(*tasks.TopicSettings) error) (task.Topic, error) {
 	before := s.knownTopic(ctx, e.Topic)
 	t, err := s.scheduler.ChangeTopic(ctx, e.Topic, revision, change)
 	s.recordSettings(c, e, before, &t, err)
@@ -93,7 +94,7 @@ func (s *Server) changeSettings(ctx context.Context, c *gin.Context, e tasks.Aud
 
 // recordSettings enters a change of a topic's settings, unless nothing has changed. before is nil
 // if it is not known.
-func (s *Server) recordSettings(c *gin.Context, e tasks.AuditEntry, before, after *tasks.Topic, err error) {
+func (s *Server) recordSettings(c *gin.Context, e tasks.AuditEntry, before, after *task.Topic, err error) {
 	if err == nil && before != nil {
 		was, is := changesOf(settingsOf(before), settingsOf(after))
 		pauses := e.Verb == "pause" || e.Verb == "resume"
@@ -179,7 +180,7 @@ func auditDelivery(delivery []byte) json.RawMessage {
 }
 
 // knownTopic returns a topic, as this node or another one knows it: nil if none that answers does.
-func (s *Server) knownTopic(ctx context.Context, topic string) *tasks.Topic {
+func (s *Server) knownTopic(ctx context.Context, topic string) *task.Topic {
 	t, err := s.scheduler.Topic(topic)
 	if err != nil {
 		t, _, err = s.scheduler.FleetTopic(ctx, topic)
@@ -191,7 +192,7 @@ func (s *Server) knownTopic(ctx context.Context, topic string) *tasks.Topic {
 }
 
 // settingsOf returns the settings of a topic in the form of a request.
-func settingsOf(t *tasks.Topic) map[string]json.RawMessage {
+func settingsOf(t *task.Topic) map[string]json.RawMessage {
 	set := t.Settings
 	if !t.ConcurrencySet {
 		set.Concurrency = 0

@@ -8,6 +8,7 @@ import (
 	"github.com/goccy/go-json"
 
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // The lines of an export, each a JSON object with a type. docs/export.md explains them, and
@@ -123,7 +124,7 @@ type exportedSettings struct {
 
 // appendTopic appends the line of a topic.
 func appendTopic(text []byte, t *tasks.ExportedTopic) ([]byte, error) {
-	w := wireTopic(&tasks.Topic{Settings: t.Settings})
+	w := wireTopic(&task.Topic{Settings: t.Settings})
 	x := exportedSettings{nil, w.Retry, w.Lease, w.Concurrency, w.Rate, w.Weight, w.Spread, w.Misfire, w.CountCrashes,
 		w.Paused, w.DeadRetention, w.KeepFinished, w.PerGroup, w.OnDead, w.TaskDelivery, w.Links}
 	if t.Settings.Kind != "" {

@@ -9,6 +9,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // mediaMerge is the media type of a JSON merge patch, RFC 7396.
@@ -67,7 +68,7 @@ var settable = func() map[string]bool {
 // objectOf returns settings in the form of a request. The way of delivery is left out where the
 // settings leave it to the process.
 func objectOf(set *tasks.TopicSettings) (map[string]any, error) {
-	text, err := json.Marshal(wireTopic(&tasks.Topic{Settings: *set}))
+	text, err := json.Marshal(wireTopic(&task.Topic{Settings: *set}))
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // NewTopic describes the settings of a topic in a request.
@@ -106,7 +107,7 @@ type TopicList struct {
 	NextCursor string  `json:"next_cursor,omitempty" doc:"For the page after this one. Left out at the end."`
 }
 
-func wireTopic(t *tasks.Topic) Topic {
+func wireTopic(t *task.Topic) Topic {
 	set := &t.Settings
 	wire := Topic{
 		Name: t.Name, Delivery: Delivery{string(set.Kind), set.Delivery},
@@ -129,7 +130,7 @@ func wireTopic(t *tasks.Topic) Topic {
 	return wire
 }
 
-func wireTopics(topics []tasks.Topic) []Topic {
+func wireTopics(topics []task.Topic) []Topic {
 	list := make([]Topic, len(topics))
 	for i := range topics {
 		list[i] = wireTopic(&topics[i])
@@ -243,11 +244,11 @@ type topicReply struct {
 	Body Topic
 }
 
-func replyTopic(t *tasks.Topic) *topicReply {
+func replyTopic(t *task.Topic) *topicReply {
 	return &topicReply{ETag: tagOfTopic(t), Body: wireTopic(t)}
 }
 
-func tagOfTopic(t *tasks.Topic) string { return `"` + strconv.FormatInt(t.Revision, 10) + `"` }
+func tagOfTopic(t *task.Topic) string { return `"` + strconv.FormatInt(t.Revision, 10) + `"` }
 
 type listTopicsInput struct {
 	ScopeInput
@@ -300,7 +301,7 @@ func (s *Server) topic(ctx context.Context, in *getTopicInput) (*topicAnswerRepl
 	return &topicAnswerReply{only.ETag, TopicAnswer{only.Body, reach}}, nil
 }
 
-func (s *Server) topicOf(ctx context.Context, in *getTopicInput) (tasks.Topic, Reach, error) {
+func (s *Server) topicOf(ctx context.Context, in *getTopicInput) (task.Topic, Reach, error) {
 	if in.ofNode() {
 		t, err := s.scheduler.Topic(in.Topic)
 		return t, s.ownReach(), err

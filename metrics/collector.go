@@ -13,6 +13,7 @@ import (
 
 	"github.com/lapsehq/lapse/internal/stamp"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // Callers choose topics, and every label value costs memory in each Prometheus that scrapes. So at
@@ -201,8 +202,8 @@ func unix(t time.Time) float64 {
 }
 
 // bounded merges the topics that Stats leaves out, and those beyond MaxTopics, into one.
-func bounded(s *tasks.Stats) []tasks.Topic {
-	other := tasks.Topic{Name: OtherTopics, Counts: s.Others}
+func bounded(s *tasks.Stats) []task.Topic {
+	other := task.Topic{Name: OtherTopics, Counts: s.Others}
 	shown := min(len(s.Topics), MaxTopics)
 	for i := range s.Topics[shown:] {
 		other.Counts.Add(&s.Topics[shown+i].Counts)

@@ -19,6 +19,7 @@ import (
 	"github.com/lapsehq/lapse/internal/stamp"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 type fixed tasks.Stats
@@ -80,7 +81,7 @@ func scrape(t *testing.T, s tasks.Stats) string {
 }
 
 func TestMetricsShowTheFigures(t *testing.T) {
-	topic := tasks.Topic{Name: "order.unpaid", Settings: tasks.TopicSettings{Paused: true}, Counts: tasks.Counts{
+	topic := task.Topic{Name: "order.unpaid", Settings: tasks.TopicSettings{Paused: true}, Counts: tasks.Counts{
 		Pending: 1, Ready: 2, Delivering: 3, Dead: 4, Scheduled: 5, Delivered: 6, Failed: 7,
 		LeaseExpired: 8, ReadyCounts: tasks.ReadyCounts{Blocked: 75, Strays: 76}, DeathCounts: tasks.DeathCounts{Died: 9, Expired: 38, FollowUps: 72, FollowUpsLost: 73, FollowUpsEnded: 74}, Cancelled: 10, Skipped: 11, Panicked: 12,
 		DeadOldest:  time.UnixMilli(1_000_000),
@@ -94,7 +95,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 	topic.Counts.Lateness.Counts[len(tasks.LatenessBounds)] = 1          // above
 	topic.Counts.Lateness.Sum = 2 * time.Hour
 	got := scrape(t, tasks.Stats{
-		Node: "here", At: time.UnixMilli(1_039_500), Topics: []tasks.Topic{topic},
+		Node: "here", At: time.UnixMilli(1_039_500), Topics: []task.Topic{topic},
 		Ways: []tasks.WayStats{
 			{Kind: "webhook", Outcomes: map[string]int64{"2xx": 38, "dns": 0}},
 			{Kind: "stream"},
@@ -217,11 +218,11 @@ func TestMetricsShowTheFigures(t *testing.T) {
 }
 
 func TestTopicsBeyondTheBoundAreAddedUp(t *testing.T) {
-	var topics []tasks.Topic
+	var topics []task.Topic
 	for i := range MaxTopics {
 		c := tasks.Counts{Pending: 1, Scheduled: 2}
 		c.Lateness.Counts[1] = 1
-		topics = append(topics, tasks.Topic{Name: fmt.Sprintf("t%06d", i), Counts: c})
+		topics = append(topics, task.Topic{Name: fmt.Sprintf("t%06d", i), Counts: c})
 	}
 	others := tasks.Counts{Pending: 5, Scheduled: 10}
 	others.Lateness.Counts[1] = 5
@@ -268,7 +269,7 @@ func TestDescribeListsWhatCollectSends(t *testing.T) {
 	ch := make(chan prometheus.Metric, 1000)
 	ways := []tasks.WayStats{{Kind: "webhook", Outcomes: map[string]int64{"2xx": 1}}}
 	durations := tasks.Took{Attempts: map[tasks.Kind]tasks.Latency{"webhook": {}}}
-	(&Collector{source: fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways, Took: durations}, server: server{}, port: port{}, log: readLog(3)}).Collect(ch)
+	(&Collector{source: fixed{Topics: []task.Topic{{Name: "a"}}, Ways: ways, Took: durations}, server: server{}, port: port{}, log: readLog(3)}).Collect(ch)
 	close(ch)
 	sent := make(map[string]bool)
 	for m := range ch {
@@ -313,7 +314,7 @@ func TestNodesAreRemembered(t *testing.T) {
 func TestPromlint(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	ways := []tasks.WayStats{{Kind: "webhook", Outcomes: map[string]int64{"2xx": 1}}}
-	registry.MustRegister(&Collector{source: fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways}, server: server{}, port: port{}})
+	registry.MustRegister(&Collector{source: fixed{Topics: []task.Topic{{Name: "a"}}, Ways: ways}, server: server{}, port: port{}})
 	families, err := registry.Gather()
 	if err != nil || len(families) < len(all)/2 {
 		t.Fatalf("%d families, %v", len(families), err)

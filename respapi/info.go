@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A section is a part of the answer to INFO. It has fields of Redis as far as they mean something
@@ -160,7 +161,7 @@ func (x *call) countKeys(ctx context.Context) (keys, expires int64, err error) {
 
 // figuresOf returns a topic with the figures of all nodes. A count has no place for a remark, so a
 // part of the tasks is no answer. Errors: as of FleetTopic; why a node's figures are missing.
-func (x *call) figuresOf(ctx context.Context, topic string) (tasks.Topic, error) {
+func (x *call) figuresOf(ctx context.Context, topic string) (task.Topic, error) {
 	t, reach, err := x.scheduler().FleetTopic(ctx, topic)
 	if len(reach.Missing) > 0 {
 		return t, reach.Missing[0]

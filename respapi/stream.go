@@ -265,7 +265,7 @@ func (t *stream) handOut(name string, ds []tasks.Delivery) []entryID {
 type streamKey struct {
 	name   string
 	topic  string // "" if the key is none of a stream
-	topics tasks.Topic
+	topics task.Topic
 	exists bool // the stream
 	group  bool // its group
 }
@@ -312,7 +312,7 @@ var errUnchanged = errors.New("nothing to change")
 func (k *streamKey) load(x *call) (err error) {
 	k.topics, err = x.scheduler().Topic(k.topic)
 	if errors.Is(err, tasks.ErrNoTopic) {
-		k.topics, err = tasks.Topic{Settings: tasks.TopicSettings{Kind: tasks.Pull}}, nil
+		k.topics, err = task.Topic{Settings: tasks.TopicSettings{Kind: tasks.Pull}}, nil
 	} else {
 		k.exists = err == nil
 	}

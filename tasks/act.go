@@ -13,21 +13,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-type (
-	// An Act does one thing with many tasks: with those that are named, or with those that a query
-	// selects.
-	Act = task.Act
-
-	// An Action is what Act does with each of many tasks.
-	Action = task.Action
-
-	// Acted says what an Act has done.
-	Acted = task.Acted
-
-	// A Refusal says why a task was not changed.
-	Refusal = task.Refusal
-)
-
 // The actions of an Act. Each is explained in package task.
 const (
 	CancelAction  = task.CancelAction

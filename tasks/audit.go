@@ -13,17 +13,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-type (
-	// An AuditEntry says who did what.
-	AuditEntry = task.AuditEntry
-
-	// An AuditQuery selects entries.
-	AuditQuery = task.AuditQuery
-
-	// An AuditPage has entries, the latest first.
-	AuditPage = task.AuditPage
-)
-
 // MaxAuditPage is how many entries an AuditPage has at most.
 const MaxAuditPage = task.MaxAuditPage
 

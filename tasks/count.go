@@ -8,17 +8,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-type (
-	// TaskCounts says how many tasks a query selects, by topic and state.
-	TaskCounts = task.TaskCounts
-
-	// A TopicCount counts tasks of a topic.
-	TopicCount = task.TopicCount
-
-	// A StateCount counts tasks by their state.
-	StateCount = task.StateCount
-)
-
 // Bounds of counts, see package task.
 const (
 	MaxCountedTopics = task.MaxCountedTopics

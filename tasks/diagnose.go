@@ -6,17 +6,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-type (
-	// A Diagnosis says what is wrong with a fleet at one moment, as one node sees it.
-	Diagnosis = task.Diagnosis
-
-	// A Trouble is one thing that is wrong, or that a reader of figures must know.
-	Trouble = task.Trouble
-
-	// A TroubleKind says what is wrong.
-	TroubleKind = task.TroubleKind
-)
-
 // The kinds of troubles, those first that cause others.
 const (
 	TroubleLedger        = task.TroubleLedger

@@ -2,6 +2,7 @@ package tasks_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"time"
 
@@ -13,37 +14,32 @@ type Order struct{ Number int }
 
 func cancelOrder(context.Context, int) error { return nil }
 
-// What README.md shows: tasks that outlive the process.
-func Example_readme() {
+var unpaid = tasks.NewTopic[Order]("order.unpaid")
+
+// Tasks that outlive the process: Run opens the scheduler on a directory, and closes it.
+func ExampleRun() {
 	dir, err := os.MkdirTemp("", "lapse")
 	if err != nil {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	embed := func(ctx context.Context) error {
-		ledger, err := diskledger.Open(dir, diskledger.Options{})
-		if err != nil {
-			return err
-		}
-		s, err := tasks.Open(ctx, ledger, quiet)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = s.Close(ctx) }()
-
-		err = tasks.Handle(s, "order.unpaid", func(ctx context.Context, o Order, _ *tasks.Delivery) error {
-			return cancelOrder(ctx, o.Number) // an error or a panic: again later
-		})
-		if err != nil {
-			return err
-		}
-		_, err = s.Schedule(ctx, tasks.Request{
-			ID: "order-42", Topic: "order.unpaid", Delay: 30 * time.Minute, Payload: []byte(`{"Number":42}`),
-		})
-		return err
-	}
-	if err := embed(context.Background()); err != nil {
+	ledger, err := diskledger.Open(dir, diskledger.Options{})
+	if err != nil {
 		panic(err)
 	}
+
+	cancel := func(ctx context.Context, o Order, _ *tasks.Delivery) error {
+		return cancelOrder(ctx, o.Number) // an error or a panic: again later
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	err = tasks.Run(ctx, ledger, quiet, unpaid.Handler(cancel), func(ctx context.Context, s *tasks.Scheduler) error {
+		defer stop() // a shop would go on
+		t, err := unpaid.Schedule(ctx, s, "order-42", 30*time.Minute, Order{42})
+		fmt.Println(t.ID, "is", t.State)
+		return err
+	})
+	fmt.Println(err)
 	// Output:
+	// order-42 is pending
+	// <nil>
 }

@@ -51,7 +51,8 @@ func Example_orderTimeout() {
 		Customer string `json:"customer"`
 	}
 	expired := make(chan string)
-	err = tasks.Handle(s, "order.unpaid", func(_ context.Context, order unpaid, d *tasks.Delivery) error {
+	orders := tasks.NewTopic[unpaid]("order.unpaid")
+	err = orders.Handle(s, func(_ context.Context, order unpaid, d *tasks.Delivery) error {
 		expired <- d.ID + " of " + order.Customer
 		return nil
 	})
@@ -59,10 +60,8 @@ func Example_orderTimeout() {
 		panic(err)
 	}
 	place := func(id, customer string) {
-		_, err := s.Schedule(ctx, tasks.Request{
-			ID: id, Topic: "order.unpaid", Delay: 50 * time.Millisecond, // 30 minutes, in a shop
-			Payload: fmt.Appendf(nil, `{"customer":%q}`, customer),
-		})
+		// 30 minutes, in a shop
+		_, err := orders.Schedule(ctx, s, id, 50*time.Millisecond, unpaid{customer})
 		if err != nil {
 			panic(err)
 		}

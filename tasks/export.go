@@ -12,29 +12,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-type (
-	// An Exported is a task as an export has it, and as an import takes it.
-	Exported = task.Exported
-
-	// An ExportQuery asks for a page of an export.
-	ExportQuery = task.ExportQuery
-
-	// An ExportPage is a part of an export.
-	ExportPage = task.ExportPage
-
-	// ExportCounts are the lines of an export by their kind.
-	ExportCounts = task.ExportCounts
-
-	// A ScanQuery asks for some of the tasks.
-	ScanQuery = task.ScanQuery
-
-	// A ScanPage is a part of a scan.
-	ScanPage = task.ScanPage
-
-	// An ExportedTopic is the stored settings of a topic.
-	ExportedTopic = task.ExportedTopic
-)
-
 // MaxExportCursor bounds ExportQuery.Cursor, in bytes.
 const MaxExportCursor = cluster.MaxExportCursor
 

@@ -54,7 +54,7 @@ func (s *Scheduler) OwnReach() Reach { return s.cluster.OwnReach() }
 // greatest.
 //
 // Errors: ErrNoTopic if no node that answers has met it; ErrReplaying; why ctx has ended.
-func (s *Scheduler) FleetTopic(ctx context.Context, name string) (Topic, Reach, error) {
+func (s *Scheduler) FleetTopic(ctx context.Context, name string) (task.Topic, Reach, error) {
 	return s.cluster.FleetTopic(ctx, name)
 }
 
@@ -146,15 +146,6 @@ func (s *Scheduler) checkPast(ctx context.Context, q PastQuery) (PastQuery, erro
 	return q.Checked(s.engine.Config.Clock())
 }
 
-type (
-	// DeadReasons says why tasks are dead.
-	DeadReasons = task.DeadReasons
-
-	// A DeadReason counts the dead tasks of one topic, one reason, and errors that are the same but
-	// for numbers.
-	DeadReason = task.DeadReason
-)
-
 // MaxDeadReasons bounds how many reasons a DeadReasons tells of.
 const MaxDeadReasons = task.MaxDeadReasons
 
@@ -197,17 +188,6 @@ func checkReasons(ctx context.Context, q Query) (query.List, error) {
 	q.State, q.Brief = Dead, false
 	return checkSelection(ctx, &q)
 }
-
-type (
-	// A FleetSubscription hears of what happens to tasks at all nodes that share the ledger.
-	FleetSubscription = cluster.FleetSubscription
-
-	// NodeEvents are what a FleetSubscription has heard of one node.
-	NodeEvents = task.NodeEvents
-
-	// A NodeChange says whether a FleetSubscription hears of a node's events from now on.
-	NodeChange = task.NodeChange
-)
 
 // What becomes of a node while a FleetSubscription is open.
 const (

@@ -6,9 +6,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A MessageHandler takes messages that the program of another node has sent.
-type MessageHandler = task.MessageHandler
-
 // MaxMessage bounds the body of a message between nodes, and of its answer.
 const MaxMessage = task.MaxMessage
 

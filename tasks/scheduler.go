@@ -2,9 +2,7 @@ package tasks
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
@@ -98,23 +96,7 @@ func (s *Scheduler) Close(ctx context.Context) error { return s.engine.Close(ctx
 // the ledger, which Readiness reports. It returns nil once the scheduler is closed.
 func (s *Scheduler) Moving(ctx context.Context) error { return s.engine.Moving(ctx) }
 
-// A StuckError says that a scheduler does not move.
-type StuckError = task.StuckError
-
 // Format is the version of the newest records that this version of the package reads and
 // writes. A ledger that several nodes share is told, so that none of them adopts what
 // it cannot read.
 const Format = record.Version
-
-// Handle delivers the tasks of a topic to f with their payload decoded from JSON
-// into a T. A payload that does not decode kills its task: no further attempt
-// could mend it. Errors: as of Scheduler.Handle.
-func Handle[T any](s *Scheduler, topic string, f func(ctx context.Context, v T, d *Delivery) error) error {
-	return s.Handle(topic, func(ctx context.Context, d *Delivery) error {
-		var v T
-		if err := json.Unmarshal(d.Payload, &v); err != nil {
-			return Kill(fmt.Errorf("payload: %w", err))
-		}
-		return f(ctx, v, d)
-	})
-}

@@ -7,23 +7,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-type (
-	// A SearchQuery asks for a part of a search.
-	SearchQuery = task.SearchQuery
-
-	// Found is a part of a search.
-	Found = task.Found
-
-	// A FoundTask is a task whose id has the text of a search in it.
-	FoundTask = task.FoundTask
-
-	// A FoundName is a group or a topic whose name has the text of a search in it.
-	FoundName = task.FoundName
-
-	// A Match says how a name has a text in it.
-	Match = task.Match
-)
-
 // How names match, and bounds of a search, see package task.
 const (
 	MatchExact     = task.MatchExact

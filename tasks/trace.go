@@ -6,15 +6,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-type (
-	// A TraceContext names the span of a distributed trace that has caused a call, as W3C Trace
-	// Context writes it.
-	TraceContext = task.TraceContext
-
-	// A Tracer makes spans of what a scheduler does.
-	Tracer = task.Tracer
-)
-
 // ParseTrace returns the trace context that the headers traceparent and tracestate say, see
 // task.ParseTrace.
 func ParseTrace(parent, state string) TraceContext { return task.ParseTrace(parent, state) }

@@ -65,7 +65,7 @@ func TestTypedHandler(t *testing.T) {
 	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		var sum atomic.Int64
 		type order struct{ N int64 }
-		rig.Want(t, "Handle", tasks.Handle(r.Scheduler, "x", func(_ context.Context, v order, _ *tasks.Delivery) error { sum.Add(v.N); return nil }), nil)
+		rig.Want(t, "Handle", tasks.NewTopic[order]("x").Handle(r.Scheduler, func(_ context.Context, v order, _ *tasks.Delivery) error { sum.Add(v.N); return nil }), nil)
 		r.Must(tasks.Request{ID: "t", Topic: "x", Payload: []byte(`{"N":42}`)})
 		r.Must(tasks.Request{ID: "bad", Topic: "x", Payload: []byte(`{"N":`)})
 		rig.Pass(time.Second)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/hugepage"
+	"github.com/lapsehq/lapse/tasks/internal/spelling"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -170,13 +171,54 @@ func (s *Engine) SearchOverdue(all bool) (found int) {
 // wakeAll sees to it that workers and receivers take what the topics have ready, and returns
 // how many of them had been forgotten. It is also how a backlog raises them.
 func (s *Engine) wakeAll() (missed int) {
+	late := s.Config.Clock().Add(-task.LateAfter).UnixMilli()
+	var unasked []string
 	s.EachTopic(func(t *Topic) {
 		if s.Dispatch.Neglected(&t.Line) {
 			missed++
 		}
 		s.WakeLocked(t)
+		if !t.unaskedTold && len(unasked) < unaskedAtOnce && t.unasked(late, s.Store.Stale) {
+			t.unaskedTold = true
+			unasked = append(unasked, t.Name)
+		}
 	})
+	if len(unasked) > 0 {
+		warnUnasked(s, unasked)
+	}
 	return missed
+}
+
+// unaskedAtOnce bounds the lines that one sweep logs about topics that no receiver has asked for.
+const unaskedAtOnce = 10
+
+// unasked reports whether a topic has a task that has been ready since before a moment, in Unix ms,
+// and has not handed one out since the start: its name may be misspelt.
+func (t *Topic) unasked(before int64, stale func(value uint64) bool) bool {
+	if t.Deliverer != nil || t.Stopped() || t.Reservers.Local > 0 || t.Gauges[task.Ready] == 0 ||
+		t.Gauges[task.Delivering] > 0 || t.Counts.Delivered+t.Counts.Failed > 0 {
+		return false
+	}
+	oldest, ok := t.oldestReady(stale)
+	return ok && oldest < before
+}
+
+// warnUnasked tells of topics that no receiver has asked for, with the topic of the nearest name
+// that has a receiver.
+func warnUnasked(s *Engine, unasked []string) {
+	var asked []string
+	s.EachTopic(func(t *Topic) {
+		if t.Deliverer != nil || t.Reservers.Local > 0 || t.Counts.Delivered > 0 {
+			asked = append(asked, t.Name)
+		}
+	})
+	for _, name := range unasked {
+		more := []any{"node", s.Config.Node, "topic", name}
+		if near := spelling.Nearest(name, asked); near != "" {
+			more = append(more, "did_you_mean", near)
+		}
+		s.Config.Log.Warn("tasks are ready, and no receiver has asked for the topic", more...)
+	}
 }
 
 // orderKept is how long the order of the store stays when no export asks for it.

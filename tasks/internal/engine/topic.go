@@ -53,6 +53,8 @@ type Topic struct {
 	recent    *minutes.Recent // first attempts of the last minutes; nil: there was none
 	lastError string
 	lastFail  int64 // when the attempt ended that failed with lastError, Unix ms
+
+	unaskedTold bool // the log has said that no receiver has asked for it
 }
 
 // A keeping ties a topic to the one that its finished tasks count in, see kept.go.

@@ -1,0 +1,2 @@
+// Package spelling finds the name that was probably meant.
+package spelling
