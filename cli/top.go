@@ -142,9 +142,9 @@ type topModel struct {
 	chosen  int     // row of the page; beyond its end: the last one of the page that is asked for
 	first   int     // row that is shown first
 	mode    topMode
-	typed   string        // the search that is being typed
+	typed   string            // the search that is being typed
 	target  *client.TopicInfo // the topic that is to be paused or resumed
-	notice  string        // what has come of it
+	notice  string            // what has come of it
 }
 
 // A topPage is a page of topics that the server has answered.

@@ -13,6 +13,7 @@ import (
 
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/rig"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // greatest are the figures that do not add up, see task.Stats.Add.
@@ -242,7 +243,7 @@ func listed(f *rig.Fleet, n *rig.Node) map[string]*stateCounts {
 }
 
 // wantLastError wants a topic to have the latest error of all nodes.
-func wantLastError(f *rig.Fleet, live []*rig.Node, got Topic) {
+func wantLastError(f *rig.Fleet, live []*rig.Node, got task.Topic) {
 	f.T.Helper()
 	var latest time.Time
 	texts := map[string]bool{"": true}
@@ -262,7 +263,7 @@ func wantLastError(f *rig.Fleet, live []*rig.Node, got Topic) {
 }
 
 // wantPages wants pages of so many topics to be those that have tasks or settings.
-func wantPages(f *rig.Fleet, n *rig.Node, topics []Topic, limit int) {
+func wantPages(f *rig.Fleet, n *rig.Node, topics []task.Topic, limit int) {
 	f.T.Helper()
 	var wanted, got []string
 	for i := range topics {

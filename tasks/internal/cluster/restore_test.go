@@ -25,7 +25,7 @@ func (g *redisFleet) know(lease time.Duration) {
 }
 
 // setLease sets the lease of topic x at one node, and waits until every node knows it.
-func (g *redisFleet) setLease(lease time.Duration, ifRevision int64) Topic {
+func (g *redisFleet) setLease(lease time.Duration, ifRevision int64) task.Topic {
 	g.t.Helper()
 	set, err := g.next().SetTopic(g.t.Context(), "x", TopicSettings{Lease: lease}, ifRevision)
 	rig.Want(g.t, "SetTopic", err, nil)

@@ -12,25 +12,26 @@ import (
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/rig"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 var allSorts = []TopicSort{SortName, SortWorst, SortLate, SortFailed, SortDead, SortReady, SortPending, SortPaused}
 
 // sortsBefore reports whether topic a comes before topic b, as package task says it.
-func sortsBefore(sort TopicSort, now time.Time, a, b *Topic) bool {
-	late := func(t *Topic) time.Duration {
+func sortsBefore(sort TopicSort, now time.Time, a, b *task.Topic) bool {
+	late := func(t *task.Topic) time.Duration {
 		if t.Settings.Paused || t.Counts.OverdueOldest.IsZero() {
 			return -1
 		}
 		return now.Sub(t.Counts.OverdueOldest)
 	}
-	paused := func(t *Topic) int64 {
+	paused := func(t *task.Topic) int64 {
 		if !t.Settings.Paused {
 			return -1
 		}
 		return t.Counts.Pending + t.Counts.Ready
 	}
-	class := func(t *Topic) int {
+	class := func(t *task.Topic) int {
 		switch {
 		case late(t) >= LateAfter:
 			return 0
@@ -73,15 +74,15 @@ func sortsBefore(sort TopicSort, now time.Time, a, b *Topic) bool {
 
 // wantSorted wants the pages of each order to have the topics of the fleet that match, in that
 // order, at whatever node they are asked for.
-func wantSorted(f *rig.Fleet, n *rig.Node, topics []Topic, rng *rand.Rand) {
+func wantSorted(f *rig.Fleet, n *rig.Node, topics []task.Topic, rng *rand.Rand) {
 	f.T.Helper()
 	search := []string{"", "T", "1", "t3", "none"}[rng.IntN(5)]
-	matching := slices.DeleteFunc(slices.Clone(topics), func(t Topic) bool {
+	matching := slices.DeleteFunc(slices.Clone(topics), func(t task.Topic) bool {
 		return !strings.Contains(strings.ToLower(t.Name), strings.ToLower(search))
 	})
 	for _, sort := range allSorts {
 		now := time.Now()
-		slices.SortFunc(matching, func(a, b Topic) int {
+		slices.SortFunc(matching, func(a, b task.Topic) int {
 			if sortsBefore(sort, now, &a, &b) {
 				return -1
 			}
