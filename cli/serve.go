@@ -143,7 +143,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 		return errors.Join(err, s.shutdown(nil, servers, log, func() error { return scheduler.Close(context.Background()) }))
 	}
 	announced()
-	manager.Serving(s.Node, scheduler.Moving)
+	manager.Serving(s.Node, scheduler.Admin().Moving)
 
 	// This lasts until the server is asked to stop, drained, or unable to go on.
 	var failure error
@@ -154,7 +154,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 			"grace", s.ShutdownGrace, "handover", s.Handover)
 		manager.Stopping(s.stopsWithin())
 		s.handOver(scheduler, log)
-	case <-scheduler.Drained():
+	case <-scheduler.Admin().Drained():
 		log.Info("stopping: the node holds no shards any more", "node", s.Node)
 	case <-scheduler.Done():
 		failure = scheduler.Err()

@@ -134,7 +134,7 @@ func (w *ways) readSecrets() error {
 // attach is called once there is a scheduler.
 func (w *ways) attach(s *tasks.Scheduler) {
 	w.scheduler.Store(s)
-	s.Reconsider() // secrets may have come since it was opened
+	s.Admin().Reconsider() // secrets may have come since it was opened
 }
 
 // reload reads the files again that may change while the server runs. A faulty file changes
@@ -149,7 +149,7 @@ func (w *ways) reload(log *slog.Logger) {
 	}
 	log.Info("the secrets of webhooks were read again", "names", w.names)
 	if s := w.scheduler.Load(); s != nil {
-		s.Reconsider() // topics whose secret was missing
+		s.Admin().Reconsider() // topics whose secret was missing
 	}
 }
 

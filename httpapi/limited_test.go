@@ -87,11 +87,11 @@ func newLimitedCaller(t testing.TB) *limitedCaller {
 func (c *limitedCaller) anew(t *testing.T) *limitedCaller {
 	r := *c.rig
 	r.TB = t
-	if _, err := r.scheduler.Purge(t.Context(), "own.*"); err != nil {
+	if _, err := r.scheduler.Admin().Purge(t.Context(), "own.*"); err != nil {
 		t.Fatal(err)
 	}
 	for _, topic := range []string{"own.a", "own.b"} {
-		if _, err := r.scheduler.DeleteDead(t.Context(), topic, nil); err != nil {
+		if _, err := r.scheduler.Admin().DeleteDead(t.Context(), topic, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

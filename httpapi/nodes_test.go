@@ -133,7 +133,7 @@ func TestDrain(t *testing.T) {
 	for range 2 { // repeated, it does no harm
 		n1.want(n1.do("POST", "/v1/nodes/n2/drain", ""), 202)
 	}
-	<-n2.scheduler.Drained()
+	<-n2.scheduler.Admin().Drained()
 	n2.refused(n2.do("POST", "/v1/tasks", `{"id":"b","topic":"x","delay":"1h"}`), 503, "draining", "")
 	if state := n2.want(n2.do("GET", "/readyz", ""), 503); state["draining"] != true || state["ready"] != false {
 		t.Errorf("got %v", state)

@@ -88,10 +88,10 @@ const (
 // Server is the handler of all routes. It is safe for concurrent use.
 type Server struct {
 	log       *slog.Logger
-	attached  atomic.Bool      // the fields below are set, and do not change any more
-	scheduler *tasks.Scheduler // does all the work
-	creator   taskCreator      // the same scheduler
-	scraped   http.Handler     // its metrics
+	attached  atomic.Bool  // the fields below are set, and do not change any more
+	scheduler tasks.Admin  // does all the work
+	creator   taskCreator  // the same scheduler
+	scraped   http.Handler // its metrics
 	metrics   func(*tasks.Scheduler) http.Handler
 	starting  func() recovery.Health
 	redis     func() *RedisPort // nil: there is none
@@ -154,7 +154,7 @@ func New(cfg Config) (*Server, error) {
 // /docs, /openapi.json and /problems are answered, and all other routes with 503. Callers and
 // probes can so learn that the server waits for its ledger.
 func (s *Server) Attach(scheduler *tasks.Scheduler) {
-	s.scheduler = scheduler
+	s.scheduler = scheduler.Admin()
 	if s.metrics != nil {
 		s.scraped, s.probes.scraped = s.metrics(scheduler), s.metrics(scheduler)
 	}

@@ -66,11 +66,11 @@ type Port interface {
 }
 
 // NewCollector makes a collector, for a program with a registry of its own.
-func NewCollector(s *tasks.Scheduler) *Collector { return &Collector{source: s} }
+func NewCollector(s *tasks.Scheduler) *Collector { return &Collector{source: s.Admin()} }
 
 // Handler answers scrapes with the metrics of the scheduler, of the Go runtime
 // and of the process.
-func Handler(s *tasks.Scheduler) http.Handler { return handler(s, nil, nil, nil) }
+func Handler(s *tasks.Scheduler) http.Handler { return handler(s.Admin(), nil, nil, nil) }
 
 // A Log is what a server writes its log to.
 type Log interface {
@@ -80,7 +80,7 @@ type Log interface {
 // ServerHandler is Handler with the figures of an HTTP server, and of a port for clients of Redis,
 // nil if there is none, and of the log.
 func ServerHandler(s *tasks.Scheduler, of Server, port Port, log Log) http.Handler {
-	return handler(s, of, port, log)
+	return handler(s.Admin(), of, port, log)
 }
 
 func handler(s source, of Server, port Port, log Log) http.Handler {

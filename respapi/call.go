@@ -36,7 +36,7 @@ func (c *conn) newCall(args [][]byte) *call {
 }
 
 // scheduler returns the scheduler. refusal has made sure that there is one.
-func (x *call) scheduler() *tasks.Scheduler { return x.c.server.scheduler.Load() }
+func (x *call) scheduler() tasks.Admin { return x.c.server.scheduler.Load().Admin() }
 
 // fail answers an error of the scheduler.
 func (x *call) fail(err error) { x.out.Error(errorText(err)) }

@@ -166,7 +166,7 @@ func (x *call) attempt(k *key, t *tasks.Task, want change, until time.Time) (now
 			now, err = s.Hold(ctx, k.id)
 		}
 	case remove:
-		err = s.CancelOnce(ctx, k.id)
+		err = s.Admin().CancelOnce(ctx, k.id)
 	default:
 		now, err = x.put(ctx, k, t, want)
 	}

@@ -36,7 +36,7 @@ func always(value string) func(*Server) string { return func(*Server) string { r
 func (s *Server) mostValue() int {
 	most := min(s.cfg.MaxCommand, s.cfg.MaxValue)
 	if scheduler := s.scheduler.Load(); scheduler != nil {
-		return min(most, scheduler.MaxPayload())
+		return min(most, scheduler.Admin().MaxPayload())
 	}
 	return most
 }

@@ -165,7 +165,7 @@ func (p *peers) within(ctx context.Context, node string) (context.Context, conte
 func (s *Server) wanted() classes { return classes(s.hub.wants.Load() | s.peers.all.Load()) }
 
 // talk begins to talk to the other nodes.
-func (s *Server) talk(scheduler *tasks.Scheduler) error {
+func (s *Server) talk(scheduler tasks.Admin) error {
 	handlers := map[string]tasks.MessageHandler{
 		subjectWants: s.onWants, subjectEvents: s.onEvents, subjectExpired: s.onExpired,
 		subjectPending: s.onPending, subjectGroup: s.onGroup, subjectClaim: s.onClaim,
@@ -196,7 +196,7 @@ func (s *Server) background(f func()) {
 // tellWants tells the other nodes what the subscribers of this one wish for. When the first
 // receiver of expired events comes, the tasks that wait for it are delivered. So are those that
 // wait for a subscriber of their keys when further ones have come, told once in wantsEvery.
-func (s *Server) tellWants(scheduler *tasks.Scheduler) {
+func (s *Server) tellWants(scheduler tasks.Admin) {
 	ticker := time.NewTicker(wantsEvery)
 	defer ticker.Stop()
 	var told, had classes
@@ -258,7 +258,7 @@ func (p *peers) add(frame []byte) bool {
 }
 
 // sendEvents sends frames to the other nodes, those together that have come while others were sent.
-func (s *Server) sendEvents(scheduler *tasks.Scheduler) {
+func (s *Server) sendEvents(scheduler tasks.Admin) {
 	for {
 		select {
 		case <-s.peers.wake:
@@ -339,7 +339,7 @@ func (s *Server) onExpired(ctx context.Context, _ string, body []byte) ([]byte, 
 }
 
 // askExpired has another node publish expired events, and returns its answer.
-func (s *Server) askExpired(ctx context.Context, scheduler *tasks.Scheduler, node string, body []byte) []byte {
+func (s *Server) askExpired(ctx context.Context, scheduler tasks.Admin, node string, body []byte) []byte {
 	known, stop := s.peers.within(ctx, node)
 	defer stop()
 	answer, err := scheduler.Ask(known, node, subjectExpired, body)

@@ -100,8 +100,8 @@ func eventKey(id string, headers map[string]string) string {
 // publishExpired publishes expired events to the subscribers of all nodes. The result says of each
 // whether one of them that counts got it. open: one that did not get some may want them.
 func (s *Server) publishExpired(ctx context.Context, topic string, keys []string) (got []bool, open bool) {
-	nodes, scheduler := s.peers.with(classExpired), s.scheduler.Load()
-	if len(nodes) == 0 || scheduler == nil {
+	nodes, scheduler := s.peers.with(classExpired), s.scheduler.Load().Admin()
+	if len(nodes) == 0 || scheduler.Scheduler == nil {
 		return s.publishHere(ctx, topic, keys, s.peers.with(anyReceiver) != nil)
 	}
 	body := appendText(nil, topic)

@@ -131,7 +131,7 @@ func (r *rig) anew(t *testing.T) *rig {
 	t.Helper()
 	next := *r
 	r, next.t = &next, t
-	if _, err := r.scheduler.Purge(t.Context(), "own.*"); err != nil {
+	if _, err := r.scheduler.Admin().Purge(t.Context(), "own.*"); err != nil {
 		t.Fatal(err)
 	}
 	admin := r.as("admin")
@@ -163,7 +163,7 @@ func (r *rig) foreign() string {
 			}
 		}
 	}
-	for _, t := range r.scheduler.Topics() {
+	for _, t := range r.scheduler.Admin().Topics() {
 		if strings.HasPrefix(t.Name, "foreign") {
 			all = append(all, t.Name, t.Settings, t.Revision, t.Counts.Dead, t.Counts.Pending)
 		}

@@ -19,7 +19,7 @@ func TestKeysAfterALoss(t *testing.T) {
 	t.Cleanup(nodes[0].close)
 	for _, n := range nodes {
 		waitFor(t, "the nodes know one another", func() bool {
-			return len(n.scheduler.Peers()) == 1
+			return len(n.scheduler.Admin().Peers()) == 1
 		})
 	}
 	a, b := nodes[0].dial(), nodes[1].dial()

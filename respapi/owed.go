@@ -106,7 +106,7 @@ func (c *conn) lookLate() {
 	o := &c.owed
 	o.mu.Lock()
 	o.armed = false
-	left := c.server.scheduler.Load().AnswerWithin() - time.Since(o.begun)
+	left := c.server.scheduler.Load().Admin().AnswerWithin() - time.Since(o.begun)
 	if o.open && left > 0 {
 		c.armLocked(left)
 	}
@@ -127,7 +127,7 @@ func (c *conn) giveUp(write tasks.StartedReplace, first bool, cause error) {
 	if !first {
 		return
 	}
-	if err := c.server.scheduler.Load().GiveUp(write, cause); err != nil {
+	if err := c.server.scheduler.Load().Admin().GiveUp(write, cause); err != nil {
 		c.server.payer.add(c, err)
 	}
 }

@@ -72,7 +72,7 @@ func TestCommandsWaitForTheAnswerThatIsOwed(t *testing.T) {
 // Config.AnswerWithin, whatever came before on the connection.
 func TestAnswersThatAreOwedComeInTime(t *testing.T) {
 	inStuckBubble(t, func(t *testing.T, r *rig, w *wire, ledger stuckLedger) {
-		within := r.scheduler.AnswerWithin()
+		within := r.scheduler.Admin().AnswerWithin()
 		time.Sleep(within / 3) // the timer of the first SET runs
 		for range 3 {
 			free, begun := ledger.hold(), time.Now()

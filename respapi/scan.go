@@ -26,7 +26,7 @@ const (
 	unwatchedFor = time.Second
 	// matchesAtOnce is how many names are matched before the time and the client are looked at.
 	matchesAtOnce = 64
-	// cursorCells is how many cursors there are: those of Scheduler.Scan.
+	// cursorCells is how many cursors there are: those of Admin.Scan.
 	cursorCells = 1 << 48
 )
 
@@ -99,7 +99,7 @@ func (x *call) atLength(f func(ctx context.Context) error) bool {
 }
 
 // page returns the keys of a page of the scheduler's scan that match a pattern; nil: all. Errors:
-// those of Scheduler.Scan, that of ctx.
+// those of Admin.Scan, that of ctx.
 func (x *call) page(ctx context.Context, cursor uint64, limit int, pattern *glob.Pattern) (names []string, next uint64, err error) {
 	p, err := x.scheduler().Scan(ctx, x.c.server.scanQuery(cursor, limit))
 	if err != nil {

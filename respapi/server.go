@@ -203,9 +203,10 @@ func New(cfg Config) (*Server, error) {
 
 // Attach gives the server its scheduler, once, right after it was opened. Topics of Config.Topics
 // that were never set are delivered by Keyevent from now on. All nodes that share a ledger must
-// have the same Config.Topics. Error: that of Scheduler.OnMessage.
+// have the same Config.Topics. Error: that of Admin.OnMessage.
 func (s *Server) Attach(scheduler *tasks.Scheduler) error {
-	if err := s.talk(scheduler); err != nil {
+	admin := scheduler.Admin()
+	if err := s.talk(admin); err != nil {
 		return err
 	}
 	s.scheduler.Store(scheduler)
@@ -213,8 +214,8 @@ func (s *Server) Attach(scheduler *tasks.Scheduler) error {
 	for _, name := range s.topicNames() {
 		unset.Store(name, true)
 	}
-	s.background(func() { s.setTopics(scheduler, unset) })
-	s.background(func() { s.followDue(scheduler, unset) })
+	s.background(func() { s.setTopics(admin, unset) })
+	s.background(func() { s.followDue(admin, unset) })
 	return nil
 }
 

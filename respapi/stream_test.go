@@ -39,7 +39,7 @@ func (r *rig) counts() tasks.Counts {
 
 // shortLease has the leases of topic t end after a second, and its tasks be ready again then.
 func (r *rig) shortLease() {
-	_, err := r.scheduler.ChangeTopic(r.t.Context(), "t", -1, func(s *tasks.TopicSettings) error {
+	_, err := r.scheduler.Admin().ChangeTopic(r.t.Context(), "t", -1, func(s *tasks.TopicSettings) error {
 		s.Lease, s.Retry.MinBackoff, s.Retry.MaxBackoff = time.Second, time.Millisecond, time.Millisecond
 		return nil
 	})
@@ -247,7 +247,7 @@ func TestStreamAtAnotherNode(t *testing.T) {
 		t.Cleanup(nodes[i].close)
 	}
 	a, b, c := nodes[0].dial(), nodes[1].dial(), nodes[2].dial()
-	waitFor(t, "the nodes know one another", func() bool { return len(nodes[1].scheduler.Peers()) == 2 })
+	waitFor(t, "the nodes know one another", func() bool { return len(nodes[1].scheduler.Admin().Peers()) == 2 })
 	a.ask("+OK", "XGROUP", "CREATE", "expired:t", "g", "$", "MKSTREAM")
 	for _, w := range []*wire{b, c} { // BUSYGROUP, if it has read the settings before
 		w.got("XGROUP", "CREATE", "expired:t", "g", "$")

@@ -348,7 +348,7 @@ const (
 // gravest one of such nodes.
 func (s *Server) settleElsewhere(ctx context.Context, verb tasks.Verb, topic string, ids []entryID) (states []byte, err error) {
 	states = make([]byte, len(ids))
-	scheduler := s.scheduler.Load()
+	scheduler := s.scheduler.Load().Admin()
 	peers := scheduler.Peers()
 	if len(peers) == 0 {
 		return states, nil

@@ -50,7 +50,7 @@ func (r *frameReader) id() entryID { return entryID{r.number(), r.number()} }
 // askPeers asks all other nodes, at the same time. It calls take with each answer, one after the
 // other. Nodes that do not answer are left out, and logged.
 func (s *Server) askPeers(ctx context.Context, subject string, body []byte, take func(*frameReader)) {
-	scheduler := s.scheduler.Load()
+	scheduler := s.scheduler.Load().Admin()
 	peers := scheduler.Peers()
 	if len(peers) == 0 {
 		return

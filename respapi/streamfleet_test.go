@@ -49,12 +49,12 @@ func TestStreamFleet(t *testing.T) {
 	t.Cleanup(nodes[0].close)
 	a, b, c := nodes[0].dial(), nodes[1].dial(), nodes[2].dial()
 	waitFor(t, "the nodes know one another", func() bool {
-		return !slices.ContainsFunc(nodes, func(r *rig) bool { return len(r.scheduler.Peers()) != 2 })
+		return !slices.ContainsFunc(nodes, func(r *rig) bool { return len(r.scheduler.Admin().Peers()) != 2 })
 	})
 	a.ask("+OK", "XGROUP", "CREATE", "expired:t", "g", "$", "MKSTREAM")
 	lease := func(lease time.Duration) {
 		t.Helper()
-		_, err := nodes[0].scheduler.ChangeTopic(t.Context(), "t", -1, func(s *tasks.TopicSettings) error {
+		_, err := nodes[0].scheduler.Admin().ChangeTopic(t.Context(), "t", -1, func(s *tasks.TopicSettings) error {
 			s.Lease, s.Retry.MinBackoff, s.Retry.MaxBackoff = lease, time.Millisecond, time.Millisecond
 			return nil
 		})
@@ -132,7 +132,9 @@ func TestStreamFleet(t *testing.T) {
 		t.Errorf("without a node %q are listed", got)
 	}
 	a.ask("*0", "XCLAIM", "expired:t", "g", "other", "0", atC[0], "JUSTID")
-	waitFor(t, "the node is away", func() bool { return len(nodes[0].scheduler.Peers()) == 1 && len(nodes[1].scheduler.Peers()) == 1 })
+	waitFor(t, "the node is away", func() bool {
+		return len(nodes[0].scheduler.Admin().Peers()) == 1 && len(nodes[1].scheduler.Admin().Peers()) == 1
+	})
 	// Some at the node that has them, some at the other.
 	for i, id := range slices.Concat(atA, atB) {
 		got := ""

@@ -20,7 +20,7 @@ func TestAckWithoutRoom(t *testing.T) {
 		return faulty
 	}
 	inBubbleOn(t, wrapped, func(t *testing.T, r *rig, w *wire) {
-		_, err := r.scheduler.ChangeTopic(t.Context(), "t", -1, func(s *tasks.TopicSettings) error {
+		_, err := r.scheduler.Admin().ChangeTopic(t.Context(), "t", -1, func(s *tasks.TopicSettings) error {
 			s.KeepFinished = time.Hour
 			return nil
 		})

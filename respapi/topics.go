@@ -33,7 +33,7 @@ func (s *Server) topicNames() []string { return slices.Sorted(maps.Keys(s.hasKey
 
 // setTopics has the topics that were never set delivered by Keyevent. While the ledger is away, it
 // tries again. It takes a topic out of unset once that is done.
-func (s *Server) setTopics(scheduler *tasks.Scheduler, unset *sync.Map) {
+func (s *Server) setTopics(scheduler tasks.Admin, unset *sync.Map) {
 	names := s.topicNames()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, topicsAgain) {
 		var failed error
@@ -60,7 +60,7 @@ func (s *Server) setTopics(scheduler *tasks.Scheduler, unset *sync.Map) {
 
 // setTopic has a topic delivered by Keyevent, unless it was set up otherwise. Publishing costs a
 // million at one instant little, and the default concurrency is for receivers that work.
-func (s *Server) setTopic(scheduler *tasks.Scheduler, name string) error {
+func (s *Server) setTopic(scheduler tasks.Admin, name string) error {
 	if t, err := scheduler.Topic(name); err == nil && (t.Revision > 0 || t.Settings.Kind == task.Handler) {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (s *Server) setTopic(scheduler *tasks.Scheduler, name string) error {
 
 // otherTopics returns the topics of keys whose expired events are published beside their delivery:
 // those that Keyevent does not deliver, nor will once they are set up.
-func (s *Server) otherTopics(scheduler *tasks.Scheduler, unset *sync.Map) (names []string) {
+func (s *Server) otherTopics(scheduler tasks.Admin, unset *sync.Map) (names []string) {
 	for _, name := range s.topicNames() {
 		if _, waits := unset.Load(name); !waits && s.isOther(scheduler, name) {
 			names = append(names, name)
@@ -90,7 +90,7 @@ func (s *Server) otherTopics(scheduler *tasks.Scheduler, unset *sync.Map) (names
 
 // isOther reports whether Keyevent does not deliver a topic: it has another way of delivery, or
 // there are monitors alone, which hear its events, and its tasks wait for a receiver.
-func (s *Server) isOther(scheduler *tasks.Scheduler, topic string) bool {
+func (s *Server) isOther(scheduler tasks.Admin, topic string) bool {
 	if s.wanted()&anyReceiver == 0 {
 		return true
 	}
@@ -100,7 +100,7 @@ func (s *Server) isOther(scheduler *tasks.Scheduler, topic string) bool {
 
 // followDue publishes the expired events of topics with another way of delivery, once, as long as
 // there are subscribers of them.
-func (s *Server) followDue(scheduler *tasks.Scheduler, unset *sync.Map) {
+func (s *Server) followDue(scheduler tasks.Admin, unset *sync.Map) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	var names []string
@@ -126,7 +126,7 @@ func (s *Server) followDue(scheduler *tasks.Scheduler, unset *sync.Map) {
 }
 
 // publishDue begins to publish the expired events of topics, and returns what ends it.
-func (s *Server) publishDue(scheduler *tasks.Scheduler, topics []string) (stop func()) {
+func (s *Server) publishDue(scheduler tasks.Admin, topics []string) (stop func()) {
 	if len(topics) == 0 {
 		return func() {}
 	}
@@ -169,7 +169,7 @@ func (s *Server) publishDue(scheduler *tasks.Scheduler, topics []string) (stop f
 
 // publishDueEvents publishes the expired events of tasks that are due, but not those that Keyevent
 // delivers by now.
-func (s *Server) publishDueEvents(ctx context.Context, scheduler *tasks.Scheduler, all []task.Event) {
+func (s *Server) publishDueEvents(ctx context.Context, scheduler tasks.Admin, all []task.Event) {
 	for len(all) > 0 {
 		topic, keys := all[0].Topic, []string(nil)
 		for len(all) > 0 && all[0].Topic == topic && len(keys) < dueAtOnce {
@@ -187,7 +187,7 @@ func (s *Server) publishDueEvents(ctx context.Context, scheduler *tasks.Schedule
 }
 
 // dueKey returns the key of a task. It reports false if only the task tells it, and cannot be read.
-func (s *Server) dueKey(ctx context.Context, scheduler *tasks.Scheduler, id string) (key string, ok bool) {
+func (s *Server) dueKey(ctx context.Context, scheduler tasks.Admin, id string) (key string, ok bool) {
 	if !keyid.IsHashed(id) {
 		return eventKey(id, nil), true
 	}

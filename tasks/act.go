@@ -45,7 +45,7 @@ const (
 //
 // Errors: ErrInvalid, ErrNotGranted; those of List, and of selected and of dead tasks also
 // ErrOverloaded, ErrUnknown and ErrUnrecorded, as of Purge.
-func (s *Scheduler) Act(ctx context.Context, a Act) (Acted, error) {
+func (s Admin) Act(ctx context.Context, a Act) (Acted, error) {
 	p, err := s.planAct(ctx, &a)
 	if err != nil {
 		return Acted{}, err

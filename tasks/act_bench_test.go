@@ -22,7 +22,7 @@ func BenchmarkAct(b *testing.B) {
 		"filter": func(s *tasks.Scheduler) (cancelled int, err error) {
 			a := tasks.Act{Action: tasks.CancelAction, Query: tasks.Query{Topic: "x"}}
 			for {
-				done, err := s.Act(b.Context(), a)
+				done, err := s.Admin().Act(b.Context(), a)
 				cancelled += done.Done
 				if a.Query.Cursor = done.Cursor; err != nil || a.Query.Cursor == "" {
 					return cancelled, err

@@ -1834,7 +1834,7 @@ type EventFilter = task.EventFilter
 //
 //		// MissingSpools names spools that may have tasks: it was started with another one, or with
 //		// none. While there are any, no id of its shards counts as not found. See
-//		// Scheduler.GiveUpSpools.
+//		// Admin.GiveUpSpools.
 //		MissingSpools []string
 //		// Spools: its present spool may have tasks that no other node has.
 //		Spools bool
@@ -1842,7 +1842,7 @@ type EventFilter = task.EventFilter
 //		// Status is what its memory says; nil if that is not known, or it does not live.
 //		Status *NodeStatus
 //
-//		// Stored is where its own shards are in the ledger, by index. Only Scheduler.Node tells it, and
+//		// Stored is where its own shards are in the ledger, by index. Only Admin.Node tells it, and
 //		// only of a ledger in Redis.
 //		Stored []StoredShard
 //	}

@@ -21,7 +21,7 @@ const MaxAuditPage = task.MaxAuditPage
 // nothing, and fails nothing: an entry that the ledger does not take is lost in the end, see
 // Stats.PastDropped. It reports false if this node has kept as many of this hour as it may. A
 // program that embeds Lapse may record its own acts; the scheduler records none by itself.
-func (s *Scheduler) Record(e AuditEntry) bool { return s.cluster.Past.Record(e) }
+func (s Admin) Record(e AuditEntry) bool { return s.cluster.Past.Record(e) }
 
 // Audit returns a page of the log of actions, of all nodes that share the ledger, the latest first.
 // What another node has recorded is there after a second or so. Partial says why some are
@@ -30,7 +30,7 @@ func (s *Scheduler) Record(e AuditEntry) bool { return s.cluster.Past.Record(e) 
 //
 // Errors: ErrInvalid, which names from, limit or topic; ErrNotGranted; ErrUnavailable if the ledger
 // cannot be read.
-func (s *Scheduler) Audit(ctx context.Context, q AuditQuery) (AuditPage, error) {
+func (s Admin) Audit(ctx context.Context, q AuditQuery) (AuditPage, error) {
 	q, err := q.Checked(s.engine.Config.Clock())
 	if err != nil {
 		return AuditPage{}, err
@@ -64,7 +64,7 @@ func (s *Scheduler) Audit(ctx context.Context, q AuditQuery) (AuditPage, error) 
 //
 // Errors: ErrNoAct, also of an entry that the Grant leaves out; ErrUnavailable, also if the ledger
 // has more entries of that time than it reads.
-func (s *Scheduler) FindAct(ctx context.Context, id string) (AuditEntry, error) {
+func (s Admin) FindAct(ctx context.Context, id string) (AuditEntry, error) {
 	text, _, _ := strings.Cut(id, "-")
 	ms, err := strconv.ParseInt(text, 36, 64)
 	if err != nil || ms < 0 || ms > s.engine.Config.Clock().Add(MaxAhead).UnixMilli() {

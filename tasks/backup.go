@@ -15,7 +15,7 @@ var ErrNoBackup = errors.New("the ledger makes no backups")
 // Backup copies the ledger into a directory that does not exist yet, while it is used, and returns
 // how many bytes the files have. See recovery.Backer, also for the errors; ErrNoBackup if the
 // ledger is none.
-func (s *Scheduler) Backup(ctx context.Context, dir string) (bytes int64, err error) {
+func (s Admin) Backup(ctx context.Context, dir string) (bytes int64, err error) {
 	b, ok := s.engine.Ledger.(recovery.Backer)
 	if !ok {
 		return 0, ErrNoBackup
@@ -24,7 +24,7 @@ func (s *Scheduler) Backup(ctx context.Context, dir string) (bytes int64, err er
 }
 
 // MakesBackups reports whether the ledger can be copied while it is used.
-func (s *Scheduler) MakesBackups() bool {
+func (s Admin) MakesBackups() bool {
 	_, ok := s.engine.Ledger.(recovery.Backer)
 	return ok
 }

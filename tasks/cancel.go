@@ -17,7 +17,7 @@ import (
 // answered; after ErrUnrecorded this process never delivers it. Both times it is nil when
 // the call is repeated later.
 func (s *Scheduler) Cancel(ctx context.Context, id string) error {
-	err := s.CancelOnce(ctx, id)
+	err := s.Admin().CancelOnce(ctx, id)
 	switch {
 	case errors.Is(err, engine.ErrCancelled):
 		return nil
@@ -36,7 +36,7 @@ func (s *Scheduler) wasCancelled(ctx context.Context, id string) bool {
 
 // CancelOnce is Cancel that returns nil once: of several callers that cancel a task one is told
 // that it has done so, and the others ErrNotFound. Errors: as of Cancel.
-func (s *Scheduler) CancelOnce(ctx context.Context, id string) error {
+func (s Admin) CancelOnce(ctx context.Context, id string) error {
 	return s.hide(ctx, id, s.cancelOnce(ctx, id))
 }
 

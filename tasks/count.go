@@ -23,7 +23,7 @@ const (
 // few thousand under one lock; callers that ask the same within a second share an answer.
 //
 // Errors: ErrInvalid, ErrNotGranted, ErrNoNode, ErrUnavailable, ErrClosed; why ctx has ended.
-func (s *Scheduler) FleetCount(ctx context.Context, q Query, within time.Duration) (TaskCounts, Reach, error) {
+func (s Admin) FleetCount(ctx context.Context, q Query, within time.Duration) (TaskCounts, Reach, error) {
 	node := q.Node
 	ask, err := checkCount(ctx, q, within)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Scheduler) FleetCount(ctx context.Context, q Query, within time.Duratio
 }
 
 // Count is FleetCount of this node alone. Node must not be given. Errors: as of FleetCount.
-func (s *Scheduler) Count(ctx context.Context, q Query, within time.Duration) (TaskCounts, error) {
+func (s Admin) Count(ctx context.Context, q Query, within time.Duration) (TaskCounts, error) {
 	if q.Node != "" {
 		return TaskCounts{}, task.Invalid("node", "must not be given: only this node is asked")
 	}

@@ -12,7 +12,7 @@ import (
 
 // DeadTasks lists the dead tasks of a topic at all nodes, the longest dead first, 1 to 1,000
 // at a time (0 means 100). Errors: as of List.
-func (s *Scheduler) DeadTasks(ctx context.Context, topic string, limit int, cursor string) (Page, error) {
+func (s Admin) DeadTasks(ctx context.Context, topic string, limit int, cursor string) (Page, error) {
 	if !task.ValidName(topic) {
 		return Page{}, task.Invalid("topic", task.NameProblem)
 	}
@@ -29,7 +29,7 @@ func (s *Scheduler) DeadTasks(ctx context.Context, topic string, limit int, curs
 //
 // Errors: ErrInvalid, ErrTooLarge, ErrOverloaded, ErrUnavailable, ErrUnknown, ErrClosed; with
 // several nodes also ErrNodeAway and ErrReplaying, as of Purge.
-func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Requeued, error) {
+func (s Admin) Requeue(ctx context.Context, topic string, r Requeue) (Requeued, error) {
 	if err := engine.Granted(ctx, topic); err != nil {
 		return Requeued{}, err
 	}
@@ -90,7 +90,7 @@ func (s *Scheduler) checkMend(ctx context.Context, topic string, m *task.Mend) (
 // ids, or all if ids is nil. It returns how many; ids that are not among the topic's dead are
 // passed over. Errors: as of Requeue, but that ErrOverloaded only comes when too many calls
 // between nodes are under way; then some may be done already.
-func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) (int, error) {
+func (s Admin) DeleteDead(ctx context.Context, topic string, ids []string) (int, error) {
 	if err := engine.Granted(ctx, topic); err != nil {
 		return 0, err
 	}

@@ -85,7 +85,7 @@ func BenchmarkDeadReasons(b *testing.B) {
 			// Another question each time, or the answer before would be used again.
 			q := tasks.Query{Topic: "dead", DiedFrom: time.UnixMilli(int64(i) + 1)}
 			began := time.Now()
-			r, err := s.DeadReasons(b.Context(), q)
+			r, err := s.Admin().DeadReasons(b.Context(), q)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -15,7 +15,7 @@ import (
 // Errors: ErrNoTopic, ErrInUse, ErrRevision, ErrReplaying, ErrUnavailable, ErrUnknown,
 // ErrClosed; with several nodes also ErrNodeAway, while one that holds tasks does not answer
 // or was not replaced yet, and ErrOverloaded.
-func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int64) error {
+func (s Admin) DeleteTopic(ctx context.Context, name string, ifRevision int64) error {
 	revision, inUse, err := s.engine.Deletable(ctx, name)
 	if err == nil && !inUse && !s.cluster.HasAll() {
 		inUse, err = s.cluster.UsedAnywhere(ctx, name)
@@ -40,7 +40,7 @@ func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int
 // what was done before an error; repeating the call does the rest.
 //
 // Errors: those of DeleteTopic but ErrInUse.
-func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64) (Killed, error) {
+func (s Admin) KillTopic(ctx context.Context, name string, ifRevision int64) (Killed, error) {
 	revision, inUse, err := s.engine.Deletable(ctx, name)
 	switch {
 	case err != nil:
@@ -67,7 +67,7 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 
 // TopicInUse reports whether a topic has tasks, at any node, that are pending, ready or being
 // delivered. Errors: as of DeleteTopic.
-func (s *Scheduler) TopicInUse(ctx context.Context, name string) (bool, error) {
+func (s Admin) TopicInUse(ctx context.Context, name string) (bool, error) {
 	_, inUse, err := s.engine.Deletable(ctx, name)
 	if err == nil && !inUse && !s.cluster.HasAll() {
 		inUse, err = s.cluster.UsedAnywhere(ctx, name)

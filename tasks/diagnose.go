@@ -36,7 +36,7 @@ const MaxDiagnosed = 20
 // is judged about once a minute, and not before it is asked for.
 //
 // Errors: ErrClosed; why ctx has ended.
-func (s *Scheduler) Diagnose(ctx context.Context) (Diagnosis, Reach, error) {
+func (s Admin) Diagnose(ctx context.Context) (Diagnosis, Reach, error) {
 	if s.engine.IsClosing() {
 		return Diagnosis{}, Reach{}, ErrClosed
 	}

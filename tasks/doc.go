@@ -1,16 +1,21 @@
 // Package tasks takes tasks in, remembers them through crashes, and delivers each one when it is
 // due and never before. Applications embed this package with one ledger:
 //
+//	var unpaid = tasks.NewTopic[Order]("order.unpaid")
+//
 //	ledger, err := diskledger.Open("./lapse-data", diskledger.Options{})
 //	s, err := tasks.Open(ctx, ledger, tasks.Config{})
-//	err = s.Handle("order.unpaid", func(ctx context.Context, d *tasks.Delivery) error {
-//		return orders.Cancel(ctx, d.ID)
+//	err = unpaid.Handle(s, func(ctx context.Context, o Order, d *tasks.Delivery) error {
+//		return orders.Cancel(ctx, o.Number)
 //	})
-//	_, err = s.Schedule(ctx, tasks.Request{ID: "42", Topic: "order.unpaid", Delay: time.Hour})
+//	_, err = unpaid.Schedule(ctx, s, "order-42", 30*time.Minute, Order{Number: 42})
+//
+// [Run] does the first steps and the last ones of a program in one call.
 //
 // It owns the [Scheduler], which checks the arguments of each call and then calls the engine, which
-// is one node, or the cluster, which deals with the other nodes. Its other types are aliases of
-// those of package task.
+// is one node, or the cluster, which deals with the other nodes. Scheduler has what applications
+// need, and [Admin] what operators and servers need besides. The words are aliases of those of
+// package task. Their comments show the fields, which go doc would not.
 //
 // It may call packages task, recovery, internal/engine, internal/cluster and internal/record. It
 // knows no particular ledger, no way of delivery and no HTTP: the caller passes a ledger and the

@@ -12,7 +12,7 @@ import (
 //
 // Errors: ErrNoNode; ErrNoSuccessor; ErrNodeAway when the node does not answer, or sends no
 // heartbeat; ErrUnavailable; ErrClosed.
-func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
+func (s Admin) DrainNode(ctx context.Context, name string) error {
 	n, err := s.cluster.FindNode(ctx, name)
 	switch {
 	case err != nil:
@@ -34,10 +34,10 @@ func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
 // repeated.
 //
 // Errors: ErrNoNode; ErrUnavailable; ErrClosed.
-func (s *Scheduler) GiveUpSpools(ctx context.Context, name string) error {
+func (s Admin) GiveUpSpools(ctx context.Context, name string) error {
 	return s.cluster.GiveUpSpools(ctx, name)
 }
 
 // Drained is closed when this node has been drained because DrainNode was called, here or
 // at another node: nothing is held any more, and the program may end.
-func (s *Scheduler) Drained() <-chan struct{} { return s.cluster.Drain.Done }
+func (s Admin) Drained() <-chan struct{} { return s.cluster.Drain.Done }

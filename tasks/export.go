@@ -26,7 +26,7 @@ const MaxExportCursor = cluster.MaxExportCursor
 // Errors: ErrInvalid, ErrReplaying, ErrUnavailable (also when dead tasks are requeued so often that
 // the export cannot end), ErrClosed; with several nodes also ErrNodeAway and ErrOverloaded. After
 // an error the same page can be asked for again.
-func (s *Scheduler) Export(ctx context.Context, q ExportQuery) (ExportPage, error) {
+func (s Admin) Export(ctx context.Context, q ExportQuery) (ExportPage, error) {
 	if err := checkTopics(q.Topics); err != nil {
 		return ExportPage{}, err
 	}
@@ -55,7 +55,7 @@ func checkTopics(patterns []string) error {
 // a node puts its tasks in order, which it keeps for some minutes.
 //
 // Errors: as of Export, except that dead tasks which are requeued do not matter.
-func (s *Scheduler) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
+func (s Admin) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 	if err := checkTopics(q.Topics); err != nil {
 		return ScanPage{}, err
 	}
@@ -79,7 +79,7 @@ func (s *Scheduler) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
 // missed while no node held the task, see TopicSettings.Misfire. Imported tasks are never spooled.
 //
 // The error is for the import as a whole: ErrInvalid if it is too long; ErrUnavailable.
-func (s *Scheduler) Import(ctx context.Context, all []Exported) ([]Result, error) {
+func (s Admin) Import(ctx context.Context, all []Exported) ([]Result, error) {
 	if len(all) > MaxBatch {
 		return nil, task.Invalid("tasks", fmt.Sprintf("must be at most %d", MaxBatch))
 	}
@@ -122,7 +122,7 @@ func answerTwice(all []Exported, results []Result) {
 
 // ImportTopic stores the settings of a topic of another ledger, unless the topic has settings here
 // and replace is false. Errors: ErrExists if it has; as of SetTopic; ErrNotGranted.
-func (s *Scheduler) ImportTopic(ctx context.Context, t ExportedTopic, replace bool) error {
+func (s Admin) ImportTopic(ctx context.Context, t ExportedTopic, replace bool) error {
 	if err := engine.Granted(ctx, t.Name); err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func BenchmarkFleetSubscriptions(b *testing.B) {
 			var readers sync.WaitGroup
 			var open []*FleetSubscription
 			for range c.readers {
-				u, err := nodes[0].FleetSubscribe(b.Context(), c.filter)
+				u, err := nodes[0].Admin().FleetSubscribe(b.Context(), c.filter)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -25,13 +25,13 @@ const GatherWithin = cluster.GatherWithin
 // MaxStatsTopics or more than a message takes.
 //
 // Errors: why ctx has ended.
-func (s *Scheduler) FleetStats(ctx context.Context) (Stats, Reach, error) {
+func (s Admin) FleetStats(ctx context.Context) (Stats, Reach, error) {
 	return s.fleetStats(ctx, false)
 }
 
 // FleetTotals is FleetStats without Topics: Beyond says how many there are, at least. Errors: as of
 // FleetStats.
-func (s *Scheduler) FleetTotals(ctx context.Context) (Stats, Reach, error) {
+func (s Admin) FleetTotals(ctx context.Context) (Stats, Reach, error) {
 	return s.fleetStats(ctx, true)
 }
 
@@ -47,14 +47,14 @@ func (s *Scheduler) fleetStats(ctx context.Context, total bool) (Stats, Reach, e
 // OwnReach is the Reach of the figures of this node alone, which Stats, Topic, ListTopics and
 // Forecast return. While the node reads its tasks after a start or an adoption it is named in
 // Missing, with ErrReplaying: what it has not read does not count yet.
-func (s *Scheduler) OwnReach() Reach { return s.cluster.OwnReach() }
+func (s Admin) OwnReach() Reach { return s.cluster.OwnReach() }
 
 // FleetTopic returns a topic as all nodes together have met it. Its settings are those that this
 // node knows. Counts are added up, LastError is that of the latest failure, and ConcurrencyNow the
 // greatest.
 //
 // Errors: ErrNoTopic if no node that answers has met it; ErrReplaying; why ctx has ended.
-func (s *Scheduler) FleetTopic(ctx context.Context, name string) (task.Topic, Reach, error) {
+func (s Admin) FleetTopic(ctx context.Context, name string) (task.Topic, Reach, error) {
 	return s.cluster.FleetTopic(ctx, name)
 }
 
@@ -63,7 +63,7 @@ func (s *Scheduler) FleetTopic(ctx context.Context, name string) (task.Topic, Re
 // snapshot. With a Search or a Sort it takes up to twice GatherWithin: the nodes are asked for the
 // figures that sort the topics, and then for the topics of the page. Errors: ErrInvalid; why ctx
 // has ended.
-func (s *Scheduler) FleetTopics(ctx context.Context, q TopicQuery) (TopicPage, Reach, error) {
+func (s Admin) FleetTopics(ctx context.Context, q TopicQuery) (TopicPage, Reach, error) {
 	q, err := checkedPage(q)
 	if err != nil {
 		return TopicPage{}, Reach{}, err
@@ -78,7 +78,7 @@ func (s *Scheduler) FleetTopics(ctx context.Context, q TopicQuery) (TopicPage, R
 // which is looked for about once a minute: then it takes up to twice GatherWithin longer.
 //
 // Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
-func (s *Scheduler) FleetForecast(ctx context.Context, o Outlook) (Forecast, Reach, error) {
+func (s Admin) FleetForecast(ctx context.Context, o Outlook) (Forecast, Reach, error) {
 	if o.Topic != "" {
 		if err := engine.Granted(ctx, o.Topic); err != nil {
 			return Forecast{}, Reach{}, err
@@ -92,7 +92,7 @@ func (s *Scheduler) FleetForecast(ctx context.Context, o Outlook) (Forecast, Rea
 // when the last of those that are dead was heard.
 //
 // Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
-func (s *Scheduler) FleetWaves(ctx context.Context, q WaveQuery) (Wave, Reach, error) {
+func (s Admin) FleetWaves(ctx context.Context, q WaveQuery) (Wave, Reach, error) {
 	q, err := q.Check()
 	if err == nil && q.Topic != "" {
 		err = engine.Granted(ctx, q.Topic)
@@ -110,7 +110,7 @@ func (s *Scheduler) FleetWaves(ctx context.Context, q WaveQuery) (Wave, Reach, e
 // those minutes in which it was among the 32 topics with most activity.
 //
 // Errors: ErrInvalid, ErrNotGranted, or why ctx has ended.
-func (s *Scheduler) FleetPast(ctx context.Context, q PastQuery) (Past, Reach, error) {
+func (s Admin) FleetPast(ctx context.Context, q PastQuery) (Past, Reach, error) {
 	q, err := s.checkPast(ctx, q)
 	if err != nil {
 		return Past{}, Reach{}, err
@@ -122,7 +122,7 @@ func (s *Scheduler) FleetPast(ctx context.Context, q PastQuery) (Past, Reach, er
 
 // Past is FleetPast of this node alone: what it has in memory, of the last hour. If no other node
 // shares its ledger, it is what the ledger keeps as well. Errors: as of FleetPast.
-func (s *Scheduler) Past(ctx context.Context, q PastQuery) (Past, error) {
+func (s Admin) Past(ctx context.Context, q PastQuery) (Past, error) {
 	q, err := s.checkPast(ctx, q)
 	if err != nil {
 		return Past{}, err
@@ -155,7 +155,7 @@ const MaxDeadReasons = task.MaxDeadReasons
 // that the grant of ctx allows; Limit and Cursor are not used, and State may be Dead only.
 //
 // Errors: ErrInvalid, ErrNotGranted, ErrUnavailable, ErrClosed; why ctx has ended.
-func (s *Scheduler) FleetDeadReasons(ctx context.Context, q Query) (DeadReasons, Reach, error) {
+func (s Admin) FleetDeadReasons(ctx context.Context, q Query) (DeadReasons, Reach, error) {
 	ask, err := checkReasons(ctx, q)
 	if err != nil {
 		return DeadReasons{}, Reach{}, err
@@ -168,7 +168,7 @@ func (s *Scheduler) FleetDeadReasons(ctx context.Context, q Query) (DeadReasons,
 }
 
 // DeadReasons is FleetDeadReasons of this node alone. Errors: as of FleetDeadReasons.
-func (s *Scheduler) DeadReasons(ctx context.Context, q Query) (DeadReasons, error) {
+func (s Admin) DeadReasons(ctx context.Context, q Query) (DeadReasons, error) {
 	ask, err := checkReasons(ctx, q)
 	if err != nil {
 		return DeadReasons{}, err
@@ -203,6 +203,6 @@ const (
 // subscription. At a node without others it is what Subscribe is.
 //
 // Errors: as of Subscribe; why ctx has ended.
-func (s *Scheduler) FleetSubscribe(ctx context.Context, f EventFilter) (*FleetSubscription, error) {
+func (s Admin) FleetSubscribe(ctx context.Context, f EventFilter) (*FleetSubscription, error) {
 	return s.cluster.FleetSubscribe(ctx, f)
 }

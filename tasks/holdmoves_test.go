@@ -57,7 +57,7 @@ func (s *simulation) resumeAll() {
 		}
 	}
 	s.m.mu.Unlock()
-	done, err := s.Act(s.T.Context(), Act{Action: ResumeAction, Query: Query{State: Held}})
+	done, err := s.Admin().Act(s.T.Context(), Act{Action: ResumeAction, Query: Query{State: Held}})
 	if rig.Want(s.T, "Act", err, nil); done.Done != len(held) || done.Cursor != "" || len(done.Failed) > 0 {
 		s.T.Errorf("resumed %+v of %d", done, len(held))
 	}

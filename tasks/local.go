@@ -26,7 +26,7 @@ func (s *Scheduler) Err() error {
 // when this process began, and Complete is false. Like List it visits every task in memory.
 //
 // Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
-func (s *Scheduler) Waves(ctx context.Context, q WaveQuery) (Wave, error) {
+func (s Admin) Waves(ctx context.Context, q WaveQuery) (Wave, error) {
 	q, err := q.Check()
 	if err != nil {
 		return Wave{}, err
@@ -40,14 +40,14 @@ func (s *Scheduler) Waves(ctx context.Context, q WaveQuery) (Wave, error) {
 // told of a judgement if it asks for one topic.
 //
 // Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
-func (s *Scheduler) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
+func (s Admin) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
 	return s.cluster.NodeForecast(ctx, o)
 }
 
 // Reconsider checks again what this process cannot deliver (Topic.Undeliverable), and
 // delivers what it can by now. It is to be called when a way of delivery has got what it
 // lacked, such as a secret. It includes what ReceiverCame does for all topics.
-func (s *Scheduler) Reconsider() {
+func (s Admin) Reconsider() {
 	s.engine.Reconsider()
 }
 
@@ -55,7 +55,7 @@ func (s *Scheduler) Reconsider() {
 // has no receiver (ErrNoReceiver): there may be one now. Without a topic it is about all. A
 // deliverer that is looking for a receiver at this moment, and finds none, is called again.
 // ReceiverCame waits for nothing, and costs little where no task waits.
-func (s *Scheduler) ReceiverCame(topics ...string) {
+func (s Admin) ReceiverCame(topics ...string) {
 	s.engine.ReceiverCame(topics...)
 }
 
@@ -77,14 +77,14 @@ func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, 
 // A way of delivery that this process does not have may stay, and cannot be chosen.
 //
 // Errors: as of SetTopic; ErrUnavailable if this version cannot read the topic's settings.
-func (s *Scheduler) ChangeTopic(ctx context.Context, name string, ifRevision int64, change func(*TopicSettings) error) (task.Topic, error) {
+func (s Admin) ChangeTopic(ctx context.Context, name string, ifRevision int64, change func(*TopicSettings) error) (task.Topic, error) {
 	return s.engine.ChangeTopic(ctx, name, ifRevision, change)
 }
 
 // PauseTopic stops the delivery of a topic's tasks, or resumes it. They are
 // accepted meanwhile, and wait. Errors: as of SetTopic; ErrUnavailable if this version
 // cannot read the topic's settings, and so cannot change one of them.
-func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) error {
+func (s Admin) PauseTopic(ctx context.Context, name string, paused bool) error {
 	_, err := s.engine.ChangeTopic(ctx, name, -1, func(t *TopicSettings) error {
 		t.Paused = paused
 		return nil
@@ -106,7 +106,7 @@ func (s *Scheduler) Topic(name string) (task.Topic, error) {
 
 // Topics returns all topics that this node has met, by name, but for those of which Topic is
 // ErrNoTopic. There may be MaxTopics of them: ListTopics returns them page by page.
-func (s *Scheduler) Topics() []task.Topic {
+func (s Admin) Topics() []task.Topic {
 	return s.engine.Topics()
 }
 

@@ -12,7 +12,7 @@ const MaxMessage = task.MaxMessage
 // OnMessage registers the handler of a subject, which is a name as topics have. Messages that have
 // come before were refused, or are lost: so a program registers its handlers right after Open.
 // Error: ErrInvalid, also if the subject has a handler.
-func (s *Scheduler) OnMessage(subject string, f MessageHandler) error {
+func (s Admin) OnMessage(subject string, f MessageHandler) error {
 	return s.cluster.OnMessage(subject, f)
 }
 
@@ -21,7 +21,7 @@ func (s *Scheduler) OnMessage(subject string, f MessageHandler) error {
 // they were sent, but for bodies beyond 128 KiB, which travel apart. Broadcast does not wait for
 // the other nodes, and copies the body. It drops the message if too much waits to be sent, and logs
 // an error if the subject or the body is not valid. Without other nodes it does nothing.
-func (s *Scheduler) Broadcast(subject string, body []byte) { s.cluster.Broadcast(subject, body) }
+func (s Admin) Broadcast(subject string, body []byte) { s.cluster.Broadcast(subject, body) }
 
 // Ask sends a message to the handler of a subject at one node, and returns its answer. The message
 // is repeated until the node has answered, and handled at most once. body must not change before
@@ -31,10 +31,10 @@ func (s *Scheduler) Broadcast(subject string, body []byte) { s.cluster.Broadcast
 // stay what they are. If the handler was not called: ErrInvalid; ErrTooLarge, also of an answer;
 // ErrNodeAway; ErrOverloaded; ErrUnavailable if the node has no handler of the subject, also
 // because its version is older. ErrUnknown if it may have been called. ErrClosed.
-func (s *Scheduler) Ask(ctx context.Context, node, subject string, body []byte) ([]byte, error) {
+func (s Admin) Ask(ctx context.Context, node, subject string, body []byte) ([]byte, error) {
 	return s.cluster.Ask(ctx, node, subject, body)
 }
 
 // Peers returns the names of the other nodes that share the ledger and live, as this node knows
 // them now. It asks no one, and costs next to nothing. A node whose ledger is its own has none.
-func (s *Scheduler) Peers() []string { return s.cluster.LivePeers() }
+func (s Admin) Peers() []string { return s.cluster.LivePeers() }

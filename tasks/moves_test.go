@@ -327,7 +327,7 @@ func (s *simulation) giveBack() {
 		return
 	}
 	d := s.receipts[len(s.receipts)-1]
-	s.Return([]Delivery{d})
+	s.Admin().Return([]Delivery{d})
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	s.m.note(d.ID, "returned attempt %d", d.Attempt)
@@ -370,17 +370,17 @@ func (s *simulation) requeue() {
 		due = record.Millis(s.Clock.Now().Add(delay))
 	}
 	s.redrive(id, func(topic string) (int, error) {
-		return rig.Requeued(s.Requeue(s.T.Context(), topic, Requeue{IDs: []string{id}, Delay: delay}))
+		return rig.Requeued(s.Admin().Requeue(s.T.Context(), topic, Requeue{IDs: []string{id}, Delay: delay}))
 	}, func(f *fact) { f.alive(record.FromMillis(due)) })
 }
 
 func (s *simulation) deleteDead() {
 	id := s.anyID()
-	s.redrive(id, func(topic string) (int, error) { return s.DeleteDead(s.T.Context(), topic, []string{id}) }, (*fact).gone)
+	s.redrive(id, func(topic string) (int, error) { return s.Admin().DeleteDead(s.T.Context(), topic, []string{id}) }, (*fact).gone)
 }
 
 func (s *simulation) pauseTopic() {
-	err := s.PauseTopic(s.T.Context(), s.topics[s.rng.IntN(len(s.topics))], s.rng.IntN(3) == 0)
+	err := s.Admin().PauseTopic(s.T.Context(), s.topics[s.rng.IntN(len(s.topics))], s.rng.IntN(3) == 0)
 	if err != nil && !s.excused("topic", err) {
 		s.m.fault("topic", "%v", err)
 	}

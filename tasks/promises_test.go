@@ -325,7 +325,7 @@ func TestPromise9BadInputChangesNothing(t *testing.T) {
 		r.Must(tasks.Request{ID: "t", Topic: "x", Delay: time.Hour})
 		d := r.One("out", "x")
 		calls := r.Faulty.Calls(ledgertest.Apply)
-		before := fmt.Sprint(r.MustGet("t"), r.MustGet("out"), r.Topics())
+		before := fmt.Sprint(r.MustGet("t"), r.MustGet("out"), r.Admin().Topics())
 		for _, err := range []error{
 			func() error {
 				_, err := r.Schedule(t.Context(), tasks.Request{ID: "!", Topic: "x"})
@@ -357,7 +357,7 @@ func TestPromise9BadInputChangesNothing(t *testing.T) {
 		answers, err := r.Settle(t.Context(), tasks.Verdict{Verb: tasks.Bury}, []string{"xyz"})
 		rig.Want(t, "Settle", err, nil)
 		rig.Want(t, "a bad receipt", answers[0].Err, tasks.ErrReceipt)
-		if after := fmt.Sprint(r.MustGet("t"), r.MustGet("out"), r.Topics()); after != before {
+		if after := fmt.Sprint(r.MustGet("t"), r.MustGet("out"), r.Admin().Topics()); after != before {
 			t.Errorf("before %s\nafter %s", before, after)
 		}
 		if n := r.Faulty.Calls(ledgertest.Apply); n != calls {

@@ -24,7 +24,7 @@ import (
 // ledger is known not to answer, and that up to a piece is cancelled here. After ErrUnknown up
 // to a piece more may be cancelled, or what another node does in a second or two; none of it is
 // delivered until the ledger has answered.
-func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
+func (s Admin) Purge(ctx context.Context, topic string) (Purged, error) {
 	if !cluster.ValidPurge(topic) {
 		return Purged{}, task.Invalid("topic", task.NameProblem+"; an asterisk may follow")
 	}

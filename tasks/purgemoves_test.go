@@ -7,7 +7,7 @@ import "fmt"
 func (s *simulation) purgeTopic() {
 	topic := []string{"pulled", "counted"}[s.rng.IntN(2)]
 	s.m.begin()
-	p, err := s.Purge(s.T.Context(), topic)
+	p, err := s.Admin().Purge(s.T.Context(), topic)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	s.purged(fmt.Sprintf("Purge of %s: %+v", topic, p), err, func(f *fact) bool { return f.topic == topic })

@@ -94,7 +94,7 @@ func (s *Scheduler) Close(ctx context.Context) error { return s.engine.Close(ctx
 // then returns a *StuckError. Judge by StuckError.For, not by the wait alone: a busy scheduler may
 // need a second, and a process that was suspended has had no time to answer. It says nothing about
 // the ledger, which Readiness reports. It returns nil once the scheduler is closed.
-func (s *Scheduler) Moving(ctx context.Context) error { return s.engine.Moving(ctx) }
+func (s Admin) Moving(ctx context.Context) error { return s.engine.Moving(ctx) }
 
 // Format is the version of the newest records that this version of the package reads and
 // writes. A ledger that several nodes share is told, so that none of them adopts what

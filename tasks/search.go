@@ -29,7 +29,7 @@ const (
 // in that part, and so may be what it has; then no later part is Complete.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrClosed; why ctx has ended.
-func (s *Scheduler) FleetSearch(ctx context.Context, q SearchQuery) (Found, Reach, error) {
+func (s Admin) FleetSearch(ctx context.Context, q SearchQuery) (Found, Reach, error) {
 	q, err := q.Checked()
 	if err != nil {
 		return Found{}, Reach{}, err
@@ -56,7 +56,7 @@ func (s *Scheduler) FleetSearch(ctx context.Context, q SearchQuery) (Found, Reac
 }
 
 // Search is FleetSearch of this node alone. Errors: as of FleetSearch.
-func (s *Scheduler) Search(ctx context.Context, q SearchQuery) (Found, error) {
+func (s Admin) Search(ctx context.Context, q SearchQuery) (Found, error) {
 	q, err := q.Checked()
 	if err != nil {
 		return Found{}, err

@@ -7,7 +7,7 @@ import (
 // Return gives deliveries back that never reached their receiver: their tasks are ready
 // again at once, and the attempt does not count, unless the shard has changed hands since.
 // A caller that has only the receipts settles them with the verb Return.
-func (s *Scheduler) Return(ds []Delivery) {
+func (s Admin) Return(ds []Delivery) {
 	var open, foreign, moved []*engine.Delivery
 	for i := range ds {
 		switch d, own := ds[i].Token().(*engine.Delivery); {

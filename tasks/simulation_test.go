@@ -217,7 +217,7 @@ func (s *simulation) step() {
 func (s *simulation) end() {
 	s.heal()
 	for _, name := range s.topics {
-		rig.Want(s.T, "resume", s.PauseTopic(s.T.Context(), name, false), nil)
+		rig.Want(s.T, "resume", s.Admin().PauseTopic(s.T.Context(), name, false), nil)
 	}
 	s.m.mu.Lock()
 	s.m.ended = true

@@ -16,7 +16,7 @@ type StartedReplace struct{ write *engine.PendingWrite }
 // is held. It reports false, and has done nothing, where the task cannot be written at once: an
 // earlier change of it is under way, another node may have it, or the request is refused. Then
 // Replace tells.
-func (s *Scheduler) StartReplace(ctx context.Context, r *Request, answered func(error)) (StartedReplace, bool) {
+func (s Admin) StartReplace(ctx context.Context, r *Request, answered func(error)) (StartedReplace, bool) {
 	c := s.engine.StartReplace(ctx, r, answered)
 	return StartedReplace{c}, c != nil
 }
@@ -24,9 +24,9 @@ func (s *Scheduler) StartReplace(ctx context.Context, r *Request, answered func(
 // GiveUp ends the wait for a Replace that was started: from then on answered is not called. cause
 // is why; nil: AnswerWithin has passed. It is called once. Errors: ErrUnavailable if nothing was
 // done, ErrUnknown if it may have been done; nil if answered was called before.
-func (s *Scheduler) GiveUp(r StartedReplace, cause error) error {
+func (s Admin) GiveUp(r StartedReplace, cause error) error {
 	return s.engine.GiveUp(r.write, cmp.Or(cause, engine.ErrLate))
 }
 
 // AnswerWithin returns how long a call waits for the ledger, see Config.AnswerWithin.
-func (s *Scheduler) AnswerWithin() time.Duration { return s.engine.Config.AnswerWithin }
+func (s Admin) AnswerWithin() time.Duration { return s.engine.Config.AnswerWithin }

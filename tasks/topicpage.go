@@ -12,7 +12,7 @@ import (
 // topic that comes or goes meanwhile, or whose figures change, may be missing or listed twice.
 // FleetTopics returns those of all nodes.
 // Errors: ErrInvalid.
-func (s *Scheduler) ListTopics(q TopicQuery) (TopicPage, error) {
+func (s Admin) ListTopics(q TopicQuery) (TopicPage, error) {
 	q, err := checkedPage(q)
 	if err != nil {
 		return TopicPage{}, err

@@ -67,7 +67,7 @@ func busy(t *testing.T) *rig {
 	if err := r.Handle("order.unpaid", func(context.Context, *tasks.Delivery) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.PauseTopic(t.Context(), "newsletter", true); err != nil {
+	if err := r.Admin().PauseTopic(t.Context(), "newsletter", true); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 12 {

@@ -190,7 +190,7 @@ func TestNewestSettings(t *testing.T) {
 	p.load(r.url + "/#/topics/order.unpaid")
 	p.press("Edit settings")
 	p.fill(`[name="weight"]`, "7")
-	if _, err := r.ChangeTopic(t.Context(), "order.unpaid", -1, func(set *tasks.TopicSettings) error { set.Lease = 2 * time.Minute; return nil }); err != nil {
+	if _, err := r.Admin().ChangeTopic(t.Context(), "order.unpaid", -1, func(set *tasks.TopicSettings) error { set.Lease = 2 * time.Minute; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	p.press("Save")

@@ -27,7 +27,7 @@ func TestDead(t *testing.T) {
 	p.hurries()
 	p.load(r.url + "/#/dead?topic=invoice.send")
 	p.shows("main", "invoice-2")
-	if err := r.PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
+	if err := r.Admin().PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
 		t.Fatal(err)
 	}
 	p.press("Choose invoice-1")
@@ -66,7 +66,7 @@ func TestChosenStay(t *testing.T) {
 	p.press("Choose invoice-1")
 	p.press("Delete 1 task")
 	p.shows("dialog", "Delete 1 chosen task?")
-	if _, err := r.DeleteDead(r.Context(), "invoice.send", []string{"invoice-1"}); err != nil {
+	if _, err := r.Admin().DeleteDead(r.Context(), "invoice.send", []string{"invoice-1"}); err != nil {
 		t.Fatal(err)
 	}
 	p.hides(`[aria-label="Dead tasks"]`, "invoice-1")
@@ -106,7 +106,7 @@ func TestWhyDead(t *testing.T) {
 	for i := range 21 {
 		r.schedule("invoice.send", fmt.Sprintf("invoice-%02d", i), time.Hour)
 	}
-	if _, err := r.KillTopic(t.Context(), "invoice.send", -1); err != nil {
+	if _, err := r.Admin().KillTopic(t.Context(), "invoice.send", -1); err != nil {
 		t.Fatal(err)
 	}
 	p := open(t)
@@ -150,7 +150,7 @@ func TestDeadByReason(t *testing.T) {
 	p.press("order #: HTTP 503")
 	p.shows("#why tr.chosen", "25")
 	p.hides(`[aria-label="Dead tasks"]`, "no such template")
-	if err := r.PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
+	if err := r.Admin().PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
 		t.Fatal(err)
 	}
 	p.content()
@@ -206,7 +206,7 @@ func TestRequeueGroup(t *testing.T) {
 	p.fill(`main [name="group"]`, "campaign-1")
 	p.press("Find")
 	p.hides(`[aria-label="Dead tasks"]`, "news-0")
-	if err := r.PauseTopic(r.Context(), "newsletter", true); err != nil { // what comes back stays
+	if err := r.Admin().PauseTopic(r.Context(), "newsletter", true); err != nil { // what comes back stays
 		t.Fatal(err)
 	}
 	p.press("Requeue all of these")
@@ -225,7 +225,7 @@ func TestRequeueSlowly(t *testing.T) {
 	r := serve(t)
 	r.breaks("invoice.send", "no such template")
 	var mended atomic.Bool
-	if _, err := r.ChangeTopic(t.Context(), "order.unpaid", -1, func(set *tasks.TopicSettings) error {
+	if _, err := r.Admin().ChangeTopic(t.Context(), "order.unpaid", -1, func(set *tasks.TopicSettings) error {
 		set.Retry.MaxAttempts = 1
 		return nil
 	}); err != nil {
@@ -274,7 +274,7 @@ func TestRequeueByTime(t *testing.T) {
 	p.shows("main", "No dead task is as the filter says.")
 	p.pick(`main [name="died"]`, "hour")
 	p.shows("main", "invoice-now")
-	if err := r.PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
+	if err := r.Admin().PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
 		t.Fatal(err)
 	}
 	p.press("Requeue all of these")
@@ -336,7 +336,7 @@ func TestMend(t *testing.T) {
 	p.hurries()
 	p.load(r.url + "/#/tasks/invoice-1")
 	p.shows("main", "no such template")
-	if err := r.PauseTopic(r.Context(), "invoice.send", true); err != nil {
+	if err := r.Admin().PauseTopic(r.Context(), "invoice.send", true); err != nil {
 		t.Fatal(err)
 	}
 	p.press("Mend and send again")

@@ -116,7 +116,7 @@ func serveRedisBy(t *testing.T, by redisledger.Options) *rig {
 // fleetCount returns a figure of all nodes.
 func (r *rig) fleetCount(of func(*tasks.Counts) int64) int {
 	r.Helper()
-	st, _, err := r.FleetTotals(r.Context())
+	st, _, err := r.Admin().FleetTotals(r.Context())
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func TestDrain(t *testing.T) {
 	p.shows("dialog", "It hands its 4 shards over")
 	p.pressIn("dialog", "Drain")
 	p.shows(".notices", "n2 drains.")
-	<-away.Drained()
+	<-away.Admin().Drained()
 	p.shows("main", "holds 4 shards of other nodes")
 	p.do("make it narrow", chromedp.EmulateViewport(320, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
 	if cut := eval[string](p, cutOff); cut != "" {
@@ -86,7 +86,7 @@ func TestNodesOnRedis(t *testing.T) {
 	p.press("Drain n3")
 	p.pressIn("dialog", "Drain")
 	p.shows(".notices", "n3 drains.")
-	<-third.Drained()
+	<-third.Admin().Drained()
 	p.shows("main", "of other nodes")
 	if _, err := r.Get(t.Context(), "order-42"); err != nil {
 		t.Error("the task of the node that was drained:", err)

@@ -29,7 +29,7 @@ func TestOverview(t *testing.T) {
 	r.schedule("coupon", "coupon-1", time.Hour+time.Minute)
 	p.shows(`[data-figure="pending"] dd`, "2")
 	p.shows(`[data-figure="soon"] dd`, "1")
-	if err := r.PauseTopic(r.Context(), "order.unpaid", true); err != nil {
+	if err := r.Admin().PauseTopic(r.Context(), "order.unpaid", true); err != nil {
 		t.Fatal(err)
 	}
 	p.shows("#worst", "order.unpaid")

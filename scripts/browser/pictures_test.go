@@ -73,7 +73,7 @@ func TestPictures(t *testing.T) {
 		up := time.Since(began)
 		return up >= after && nodes[0].fleetCount(func(c *tasks.Counts) int64 { return c.Dead }) > 0, fmt.Sprintf("the node is up for %v", up)
 	})
-	dead, err := nodes[0].DeadTasks(t.Context(), "invoice.send", 1, "")
+	dead, err := nodes[0].Admin().DeadTasks(t.Context(), "invoice.send", 1, "")
 	if err != nil || len(dead.Tasks) == 0 {
 		t.Fatal("no task is dead", err)
 	}

@@ -118,7 +118,7 @@ func (r *rig) schedule(topic, id string, delay time.Duration) {
 // breaks has the tasks of a topic die with their first attempt, for a reason.
 func (r *rig) breaks(topic, reason string) {
 	r.Helper()
-	_, err := r.ChangeTopic(r.Context(), topic, -1, func(set *tasks.TopicSettings) error {
+	_, err := r.Admin().ChangeTopic(r.Context(), topic, -1, func(set *tasks.TopicSettings) error {
 		set.Retry.MaxAttempts = 1
 		return nil
 	})

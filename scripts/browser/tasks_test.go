@@ -183,7 +183,7 @@ func TestRequeuedMeanwhile(t *testing.T) {
 	p.load(r.url + "/#/tasks/invoice-7")
 	p.press("Requeue")
 	p.shows("dialog", "Requeue the task?")
-	if _, err := r.DeleteDead(r.Context(), "invoice.send", []string{"invoice-7"}); err != nil {
+	if _, err := r.Admin().DeleteDead(r.Context(), "invoice.send", []string{"invoice-7"}); err != nil {
 		t.Fatal(err)
 	}
 	p.shows("main", "The task is finished, or was cancelled, meanwhile.")
@@ -267,7 +267,7 @@ func TestCountOverLists(t *testing.T) {
 	p.press("Cancel all of these")
 	p.shows("dialog", "Cancel 15 tasks of proof in group g1?")
 	p.press("Keep")
-	if _, err := r.KillTopic(r.Context(), "proof", -1); err != nil {
+	if _, err := r.Admin().KillTopic(r.Context(), "proof", -1); err != nil {
 		t.Fatal(err)
 	}
 	p.load(r.url + "/#/dead?topic=proof&group=g2")

@@ -85,7 +85,7 @@ func TestSettings(t *testing.T) {
 	})
 	// The second change of the two does not undo the first.
 	p.press("Edit settings")
-	if err := r.PauseTopic(r.Context(), "order.unpaid", true); err != nil {
+	if err := r.Admin().PauseTopic(r.Context(), "order.unpaid", true); err != nil {
 		t.Fatal(err)
 	}
 	p.fill(`[name="weight"]`, "3")
@@ -139,7 +139,7 @@ func TestTopicsByAddress(t *testing.T) {
 // tried again.
 func TestLastErrors(t *testing.T) {
 	r := serve(t)
-	_, err := r.ChangeTopic(t.Context(), "invoice.send", -1, func(set *tasks.TopicSettings) error {
+	_, err := r.Admin().ChangeTopic(t.Context(), "invoice.send", -1, func(set *tasks.TopicSettings) error {
 		set.Retry = tasks.Retry{MinBackoff: time.Hour, MaxBackoff: 2 * time.Hour}
 		return nil
 	})

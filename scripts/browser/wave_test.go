@@ -123,7 +123,7 @@ func (r *rig) does(method, path, body string) {
 func TestLogOfActions(t *testing.T) {
 	r := serve(t)
 	r.schedule("order.unpaid", "order-1", time.Hour)
-	was, err := r.ChangeTopic(t.Context(), "order.unpaid", -1, func(set *tasks.TopicSettings) error {
+	was, err := r.Admin().ChangeTopic(t.Context(), "order.unpaid", -1, func(set *tasks.TopicSettings) error {
 		set.Weight, set.ConcurrencyPerGroup, set.Links = 3, 2, map[string]string{"logs": "https://logs.example/{id}"}
 		return nil
 	})

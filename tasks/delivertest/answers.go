@@ -82,7 +82,7 @@ func testExhausted(f *fixture) {
 	}
 	f.fault(None)
 	f.history.begin()
-	if done, err := f.s.Requeue(f.Context(), subject, tasks.Requeue{}); err != nil || done.Requeued != 30 {
+	if done, err := f.s.Admin().Requeue(f.Context(), subject, tasks.Requeue{}); err != nil || done.Requeued != 30 {
 		f.Fatalf("Requeue = %+v, %v", done, err)
 	}
 	f.finish()

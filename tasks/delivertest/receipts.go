@@ -130,7 +130,7 @@ func (f *fixture) settleAfter(end func()) {
 
 func (f *fixture) pause(paused bool) {
 	f.Helper()
-	if err := f.s.PauseTopic(f.Context(), subject, paused); err != nil {
+	if err := f.s.Admin().PauseTopic(f.Context(), subject, paused); err != nil {
 		f.Fatalf("PauseTopic: %v", err)
 	}
 }

@@ -91,7 +91,7 @@ func burst(b *testing.B, server *redistest.Server, n int) time.Duration {
 	}
 	done := awaitAll(b, server, n)
 	begin := time.Now()
-	if err := s.PauseTopic(b.Context(), "x", false); err != nil {
+	if err := s.Admin().PauseTopic(b.Context(), "x", false); err != nil {
 		b.Fatal(err)
 	}
 	<-done

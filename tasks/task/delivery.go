@@ -33,14 +33,14 @@ var (
 	// ErrNoReceiver is returned by a Deliverer that has no receiver at the moment for tasks of the
 	// topic, such as one that hands tasks to connected clients. The task is ready again at once.
 	// The attempt does not count, and is no failure. If a deliverer returns it for all deliveries
-	// that it was given together, the topic's tasks wait at this node until Scheduler.ReceiverCame
-	// is called, or Scheduler.Reconsider. Until then one task a second is tried. Meanwhile
+	// that it was given together, the topic's tasks wait at this node until Admin.ReceiverCame
+	// is called, or Admin.Reconsider. Until then one task a second is tried. Meanwhile
 	// Topic.Undeliverable has the text of the error.
 	ErrNoReceiver = errors.New("no receiver at the moment")
 	// ErrUnwanted is returned by a Deliverer that has receivers for tasks of the topic, and none at
 	// the moment that wants this one. As after ErrNoReceiver the attempt does not count. The task
-	// waits outside of the queue, where it holds up no other one, until Scheduler.ReceiverCame is
-	// called, or Scheduler.Reconsider. Until then a few such tasks of a topic are tried each
+	// waits outside of the queue, where it holds up no other one, until Admin.ReceiverCame is
+	// called, or Admin.Reconsider. Until then a few such tasks of a topic are tried each
 	// second, in turn.
 	ErrUnwanted = errors.New("no receiver wants it at the moment")
 )

@@ -27,7 +27,7 @@ type Node struct {
 
 	// MissingSpools names spools that may have tasks: it was started with another one, or with
 	// none. While there are any, no id of its shards counts as not found. See
-	// Scheduler.GiveUpSpools.
+	// Admin.GiveUpSpools.
 	MissingSpools []string
 	// Spools: its present spool may have tasks that no other node has.
 	Spools bool
@@ -35,7 +35,7 @@ type Node struct {
 	// Status is what its memory says; nil if that is not known, or it does not live.
 	Status *NodeStatus
 
-	// Stored is where its own shards are in the ledger, by index. Only Scheduler.Node tells it, and
+	// Stored is where its own shards are in the ledger, by index. Only Admin.Node tells it, and
 	// only of a ledger in Redis.
 	Stored []StoredShard
 }

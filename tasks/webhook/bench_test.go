@@ -94,12 +94,12 @@ func deliveries(b *testing.B, s *tasks.Scheduler, payload []byte, sum int64) tim
 	}
 	until(b, "all are due", func() bool { return counts().Ready == burst })
 	began := time.Now()
-	if err := s.PauseTopic(b.Context(), "burst", false); err != nil {
+	if err := s.Admin().PauseTopic(b.Context(), "burst", false); err != nil {
 		b.Fatal(err)
 	}
 	until(b, "all are settled", func() bool { return counts().Delivered == sum })
 	took := time.Since(began)
-	if err := s.PauseTopic(b.Context(), "burst", true); err != nil {
+	if err := s.Admin().PauseTopic(b.Context(), "burst", true); err != nil {
 		b.Fatal(err)
 	}
 	return took

@@ -92,7 +92,7 @@ func (w *Way) faults(set *settings) (f []task.FieldError) {
 }
 
 // SetSecrets replaces all secrets, for the attempts that begin from now on. A topic whose secret is
-// missing is not delivered: its attempts fail. After adding a secret, tasks.Scheduler.Reconsider
+// missing is not delivered: its attempts fail. After adding a secret, tasks.Admin.Reconsider
 // resumes the tasks that could not be delivered without it. The error lists everything that is
 // wrong; then the secrets stay as they were.
 func (w *Way) SetSecrets(byName map[string][]string) error {

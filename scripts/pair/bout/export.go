@@ -19,7 +19,7 @@ func init() {
 // export reads all tasks that are pending.
 func (b *bout) export(ctx context.Context) (n int, err error) {
 	for q := (tasks.ExportQuery{}); ; {
-		page, err := b.s.Export(ctx, q)
+		page, err := b.s.Admin().Export(ctx, q)
 		if err != nil {
 			return n, err
 		}

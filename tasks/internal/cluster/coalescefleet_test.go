@@ -277,12 +277,12 @@ func TestCoalescePaused(t *testing.T) {
 		a.Restart()
 		b.Restart()
 		rig.Pass(5 * time.Second)
-		rig.Want(t, "PauseTopic", a.PauseTopic(t.Context(), "x", true), nil)
+		rig.Want(t, "PauseTopic", a.Admin().PauseTopic(t.Context(), "x", true), nil)
 		rig.Pass(time.Hour)
 		if one := a.MustGet(older); one.State != Pending {
 			t.Fatalf("the older one is %v", one.State)
 		}
-		rig.Want(t, "PauseTopic", a.PauseTopic(t.Context(), "x", false), nil)
+		rig.Want(t, "PauseTopic", a.Admin().PauseTopic(t.Context(), "x", false), nil)
 		rig.Pass(time.Minute)
 		b.Ack(b.PullOwn("x", newest)[0])
 		rig.Pass(5 * time.Second)

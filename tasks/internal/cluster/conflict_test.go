@@ -26,7 +26,7 @@ func TestConflictOfTwoNodes(t *testing.T) {
 				t.Errorf("at %s it is %+v", m.Name, got)
 			}
 		}
-		dead, err := f.Nodes[2].DeadTasks(t.Context(), "t", 10, "")
+		dead, err := f.Nodes[2].Admin().DeadTasks(t.Context(), "t", 10, "")
 		if err != nil || len(dead.Tasks) != 1 || string(dead.Tasks[0].Payload) != `"a"` || !strings.Contains(dead.Tasks[0].LastError, "another node") {
 			t.Errorf("dead: %+v, %v", dead, err)
 		}

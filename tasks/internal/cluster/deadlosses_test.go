@@ -118,7 +118,7 @@ func TestLostDeadTask(t *testing.T) {
 				return create(id)
 			},
 			"requeued": func(id string) error {
-				r, err := g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{id}})
+				r, err := g.next().Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{id}})
 				rig.Want(t, "Requeue", err, nil)
 				if r.Requeued != 0 || !slices.Equal(r.Unknown, []string{id}) {
 					t.Errorf("Requeue = %+v", r)
@@ -126,7 +126,7 @@ func TestLostDeadTask(t *testing.T) {
 				return create(id)
 			},
 			"deleted": func(id string) error {
-				_, err := g.next().DeleteDead(t.Context(), "x", []string{id})
+				_, err := g.next().Admin().DeleteDead(t.Context(), "x", []string{id})
 				rig.Want(t, "DeleteDead", err, nil)
 				return create(id)
 			},
@@ -191,9 +191,9 @@ func TestLostDeadTasksOfATopic(t *testing.T) {
 			ids = append(ids, fmt.Sprint("lost-", i))
 		}
 		for what, act := range map[string]func() (int, error){
-			"DeleteDead": func() (int, error) { return g.next().DeleteDead(t.Context(), "x", nil) },
+			"DeleteDead": func() (int, error) { return g.next().Admin().DeleteDead(t.Context(), "x", nil) },
 			"Requeue": func() (int, error) {
-				return rig.Requeued(g.next().Requeue(t.Context(), "x", Requeue{Delay: time.Hour}))
+				return rig.Requeued(g.next().Admin().Requeue(t.Context(), "x", Requeue{Delay: time.Hour}))
 			},
 		} {
 			for _, index := range []bool{true, false} {
@@ -215,7 +215,7 @@ func TestLostDeadTasksOfATopic(t *testing.T) {
 		g.bury(append(ids, "kept")...)
 		g.forgetRecords()
 		g.loseDead(server, true, ids...)
-		page, err := g.next().DeadTasks(t.Context(), "x", 0, "")
+		page, err := g.next().Admin().DeadTasks(t.Context(), "x", 0, "")
 		if err != nil || len(page.Tasks) != 1 {
 			t.Errorf("DeadTasks = %+v, %v", page, err)
 		}
@@ -238,12 +238,12 @@ func TestOlderFileOfTheDead(t *testing.T) {
 		older, err := os.ReadFile(dump)
 		rig.Want(t, "ReadFile", err, nil)
 		g.cancel("deleted")
-		came, err := rig.Requeued(g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{"came-back"}, Delay: time.Hour}))
+		came, err := rig.Requeued(g.next().Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"came-back"}, Delay: time.Hour}))
 		if err != nil || came != 1 {
 			t.Fatalf("requeued %d, %v", came, err)
 		}
 		g.settle(Bury, g.pull("buried"))
-		came, err = rig.Requeued(g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{"twice"}, Delay: time.Hour}))
+		came, err = rig.Requeued(g.next().Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"twice"}, Delay: time.Hour}))
 		if err != nil || came != 1 {
 			t.Fatalf("requeued %d, %v", came, err)
 		}
@@ -256,7 +256,7 @@ func TestOlderFileOfTheDead(t *testing.T) {
 		}
 		wanted := g.nodes[0].all()
 		delete(wanted, "dead finished")
-		came, err = rig.Requeued(g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{"finished"}}))
+		came, err = rig.Requeued(g.next().Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"finished"}}))
 		if err != nil || came != 1 {
 			t.Fatalf("requeued %d, %v", came, err)
 		}

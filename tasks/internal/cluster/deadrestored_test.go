@@ -115,7 +115,7 @@ func (e *endings) checkAfter() {
 	e.closeAll()
 	e.begin()
 	e.check()
-	came, err := rig.Requeued(e.next().Requeue(t.Context(), "x", Requeue{IDs: e.dead}))
+	came, err := rig.Requeued(e.next().Admin().Requeue(t.Context(), "x", Requeue{IDs: e.dead}))
 	if err != nil || came != len(e.dead) {
 		t.Errorf("requeued %d, %v", came, err)
 	}
@@ -178,7 +178,7 @@ func TestRestorationGoesOnAfterRefusals(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()
 		for _, n := range e.nodes {
-			if page, err := n.DeadTasks(ctx, "x", 0, ""); err == nil {
+			if page, err := n.Admin().DeadTasks(ctx, "x", 0, ""); err == nil {
 				t.Errorf("%s lists %d of %d dead tasks", n.name, len(page.Tasks), len(e.dead))
 			}
 			if !slices.ContainsFunc(n.Readiness().Waiting, func(w Waiting) bool { return strings.HasPrefix(w.What, "restoration of shard ") }) {

@@ -84,7 +84,7 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		if d := b.Pull("x", "t1")[0]; d.Attempt != 1 {
 			t.Errorf("the attempt counts: it is the %d.", d.Attempt)
 		} else {
-			b.Return([]Delivery{d})
+			b.Admin().Return([]Delivery{d})
 		}
 		b.Pull("x", "t1")
 		b.Must(Request{ID: "t2", Topic: "x"})
@@ -168,9 +168,9 @@ func TestAReceiverThatHasGone(t *testing.T) {
 			t.Errorf("the attempt counts: it is the %d.", d.Attempt)
 		}
 		// One that has gone when it was served: as in package httpapi.
-		b.Return([]Delivery{d})
+		b.Admin().Return([]Delivery{d})
 		ds := a.Pull("x", "t1")
-		a.Return(ds)
+		a.Admin().Return(ds)
 		synctest.Wait()
 		b.Pull("x", "t1")
 	}, Config{}, Config{})
@@ -188,8 +188,8 @@ func TestReturnAfterAHandOver(t *testing.T) {
 		synctest.Wait()
 		fetched := a.Pull("x", "t2")
 		rig.Want(t, "Drain", b.Drain(t.Context()), nil)
-		a.Return(fetched)
-		b.Return(own)
+		a.Admin().Return(fetched)
+		b.Admin().Return(own)
 		rig.Pass(time.Second)
 		a.Pull("x", "t1", "t2")
 	}, Config{}, Config{})

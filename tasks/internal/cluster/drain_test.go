@@ -42,7 +42,7 @@ func TestDrain(t *testing.T) {
 			t.Errorf("%d and %d shards, %d and %d tasks", n.ShardsHeld, m.ShardsHeld, n.Total.Pending, m.Total.Pending)
 		}
 		a.WantEmpty()
-		nodes, err := b.Nodes(t.Context())
+		nodes, err := b.Admin().Nodes(t.Context())
 		if err != nil || len(nodes) != 3 || !nodes[0].Status.Draining || nodes[0].Held != 0 || nodes[1].Adopted != 3 {
 			t.Errorf("Nodes = %+v, %v", nodes, err)
 		}
@@ -83,7 +83,7 @@ func TestDrainWithoutOtherNodes(t *testing.T) {
 	})
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		rig.Want(t, "Drain", r.Drain(t.Context()), ErrNoSuccessor)
-		nodes, err := r.Nodes(t.Context())
+		nodes, err := r.Admin().Nodes(t.Context())
 		if err != nil || len(nodes) != 1 || !nodes[0].Self || nodes[0].Status == nil {
 			t.Errorf("Nodes = %+v, %v", nodes, err)
 		}
@@ -174,17 +174,17 @@ func TestDrainNodeGivesUp(t *testing.T) {
 	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 		a, b := f.Join("a", 2, Config{}), f.Join("b", 1, Config{MaxPending: 1})
 		full := b.Create(Request{ID: b.IDAt(0), Topic: "x", Delay: time.Hour})
-		rig.Want(t, "DrainNode", a.DrainNode(t.Context(), "a"), nil)
+		rig.Want(t, "DrainNode", a.Admin().DrainNode(t.Context(), "a"), nil)
 		rig.Pass(cluster.DrainPatience + 2*time.Second)
-		nodes, err := b.Nodes(t.Context())
+		nodes, err := b.Admin().Nodes(t.Context())
 		if st := nodes[0].Status; err != nil || st.DrainsFailed != 1 || !strings.Contains(st.DrainFault, "2 shards are left") || !st.Draining {
 			t.Errorf("a says %+v, %v", st, err)
 		}
 		rig.Want(t, "Cancel", b.Cancel(t.Context(), full), nil)
-		rig.Want(t, "DrainNode", a.DrainNode(t.Context(), "a"), nil)
+		rig.Want(t, "DrainNode", a.Admin().DrainNode(t.Context(), "a"), nil)
 		rig.Pass(time.Second)
 		select {
-		case <-a.Drained():
+		case <-a.Admin().Drained():
 		default:
 			t.Error("it is not drained")
 		}

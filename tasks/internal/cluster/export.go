@@ -111,7 +111,7 @@ func decodeExportCursor(text string) (c exportCursor, ok bool) {
 // each.
 const topicsAtOnce = 200
 
-// ExportPage returns a page of an export. Errors: as of tasks.Scheduler.Export.
+// ExportPage returns a page of an export. Errors: as of tasks.Admin.Export.
 func (s *Cluster) ExportPage(ctx context.Context, q task.ExportQuery) (page task.ExportPage, err error) {
 	c, ok := decodeExportCursor(q.Cursor)
 	if !ok {
@@ -209,7 +209,7 @@ const cellShift = 16
 // lastCell is the last cell there is.
 const lastCell = 1<<(64-cellShift) - 1
 
-// Scan returns a page of a scan. Errors: as of tasks.Scheduler.Scan.
+// Scan returns a page of a scan. Errors: as of tasks.Admin.Scan.
 func (s *Cluster) Scan(ctx context.Context, q task.ScanQuery) (page task.ScanPage, err error) {
 	if q.Cursor > lastCell {
 		return page, nil

@@ -19,7 +19,7 @@ import (
 
 // An exporter is what has a Scheduler's Export.
 type exporter interface {
-	Export(ctx context.Context, q ExportQuery) (ExportPage, error)
+	Admin() Admin
 }
 
 // exportAll reads an export to its end. between is called after each page and may return another
@@ -27,7 +27,7 @@ type exporter interface {
 func exportAll(t testing.TB, from exporter, q ExportQuery, between func(pages int) exporter) (topics []ExportedTopic, tasks []Exported) {
 	t.Helper()
 	for pages := 1; pages <= rig.MostPages; pages++ {
-		page, err := from.Export(t.Context(), q)
+		page, err := from.Admin().Export(t.Context(), q)
 		if between != nil && (errors.Is(err, ErrUnavailable) || errors.Is(err, ErrReplaying)) {
 			from = between(pages)
 			continue
@@ -139,7 +139,7 @@ func TestImportKeepsEverything(t *testing.T) {
 			for _, x := range topics {
 				other.MustSetTopic(x.Name, x.Settings)
 			}
-			results, err := other.Import(t.Context(), before)
+			results, err := other.Admin().Import(t.Context(), before)
 			rig.Want(t, "Import", err, nil)
 			for i, a := range results {
 				rig.Want(t, "import of "+before[i].ID, a.Err, nil)
@@ -178,7 +178,7 @@ func TestImportKeepsEverything(t *testing.T) {
 		if held, err := other.Resume(t.Context(), "held"); err != nil || time.Until(held.Next) != 2*time.Hour {
 			t.Errorf("the held task is resumed for %v: %v", held.Next, err)
 		}
-		if n, err := rig.Requeued(other.Requeue(t.Context(), "x", Requeue{})); n != 3 || err != nil {
+		if n, err := rig.Requeued(other.Admin().Requeue(t.Context(), "x", Requeue{})); n != 3 || err != nil {
 			t.Errorf("requeued %d: %v", n, err)
 		}
 	})
@@ -197,7 +197,7 @@ func TestImportReplacesNothing(t *testing.T) {
 				x.Fingerprint++
 				x.State, x.Died, x.Finished = state, x.Created, x.Created
 				x.Reason, x.Outcome = "", ""
-				results, err := r.Import(t.Context(), []Exported{x})
+				results, err := r.Admin().Import(t.Context(), []Exported{x})
 				rig.Want(t, "Import", err, nil)
 				rig.Want(t, fmt.Sprint(state, " over ", id), results[0].Err, ErrExists)
 			}
@@ -232,7 +232,7 @@ func TestImportRefuses(t *testing.T) {
 		} {
 			x := good
 			spoil(&x)
-			results, err := r.Import(t.Context(), []Exported{x})
+			results, err := r.Admin().Import(t.Context(), []Exported{x})
 			rig.Want(t, "Import", err, nil)
 			var invalid *InvalidError
 			if !errors.As(results[0].Err, &invalid) || invalid.Fields[0].Field != field {
@@ -243,12 +243,12 @@ func TestImportRefuses(t *testing.T) {
 		large.Payload = make([]byte, 101)
 		other := good
 		other.Fingerprint++
-		results, _ := r.Import(t.Context(), []Exported{large, other})
+		results, _ := r.Admin().Import(t.Context(), []Exported{large, other})
 		rig.Want(t, "a large payload", results[0].Err, ErrTooLarge)
 		rig.Want(t, "the id of the one before", results[1].Err, ErrInvalid)
-		_, err := r.Export(t.Context(), ExportQuery{Cursor: "x"})
+		_, err := r.Admin().Export(t.Context(), ExportQuery{Cursor: "x"})
 		rig.Want(t, "a wrong cursor", err, ErrInvalid)
-		_, err = r.Export(t.Context(), ExportQuery{Topics: []string{"*x"}})
+		_, err = r.Admin().Export(t.Context(), ExportQuery{Topics: []string{"*x"}})
 		rig.Want(t, "a wrong topic", err, ErrInvalid)
 	})
 }
@@ -277,7 +277,7 @@ func TestImportOfFinished(t *testing.T) {
 		all[2].State, all[2].Died = Dead, now
 		importing := func(want bool) {
 			t.Helper()
-			results, err := r.Import(t.Context(), all)
+			results, err := r.Admin().Import(t.Context(), all)
 			for i, a := range results {
 				if err != nil || a.Err != nil || a.Repeated != want {
 					t.Fatalf("import of %s: %+v, %v", all[i].ID, a, err)
@@ -307,7 +307,7 @@ func TestImportWithoutAnAnswer(t *testing.T) {
 			{Task: Task{ID: "dead", Topic: "x", State: Dead, Due: now, Died: now, Created: now, Revision: 1}},
 		}
 		_, release := r.Faulty.Hold(ledgertest.Apply)
-		results, err := r.Import(t.Context(), all)
+		results, err := r.Admin().Import(t.Context(), all)
 		rig.Want(t, "Import", err, nil)
 		for _, a := range results {
 			rig.Want(t, a.ID, a.Err, ErrUnknown)
@@ -316,7 +316,7 @@ func TestImportWithoutAnAnswer(t *testing.T) {
 		rig.Pass(time.Second)
 		r.InLedger("pending", recovery.Pending)
 		r.InLedger("dead", recovery.Dead)
-		results, err = r.Import(t.Context(), all)
+		results, err = r.Admin().Import(t.Context(), all)
 		rig.Want(t, "Import", err, nil)
 		for _, a := range results {
 			if a.Err != nil || !a.Repeated {
@@ -337,14 +337,14 @@ func TestImportWithoutRoom(t *testing.T) {
 		}
 		r.MustSetTopic("x", TopicSettings{KeepFinished: time.Hour})
 		r.Faulty.SetFull(true)
-		results, err := r.Import(t.Context(), all)
+		results, err := r.Admin().Import(t.Context(), all)
 		rig.Want(t, "Import", err, nil)
 		for _, a := range results {
 			rig.Want(t, a.ID, a.Err, ErrUnavailable)
 		}
 		r.Faulty.SetFull(false)
 		rig.Pass(2 * time.Second)
-		results, err = r.Import(t.Context(), all)
+		results, err = r.Admin().Import(t.Context(), all)
 		rig.Want(t, "Import", err, nil)
 		for _, a := range results {
 			if a.Err != nil || a.Repeated {
@@ -368,7 +368,7 @@ func TestImportOfMisfired(t *testing.T) {
 		task := func(id, topic, group string, due time.Time, attempt int) Exported {
 			return Exported{Task: Task{ID: id, Topic: topic, Group: group, State: Pending, Due: due, Next: due, Created: now.Add(-time.Hour), Revision: 1, Attempt: attempt}}
 		}
-		results, err := r.Import(t.Context(), []Exported{
+		results, err := r.Admin().Import(t.Context(), []Exported{
 			task("late", "skips", "", now.Add(-time.Minute), 0), task("tried", "skips", "", now.Add(-time.Minute), 1),
 			task("early", "coalesces", "g", now.Add(-time.Minute), 0), task("newest", "coalesces", "g", now.Add(-time.Second), 0),
 		})
@@ -443,9 +443,9 @@ func disturb(r *rig.Rig, rng *rand.Rand, id string) {
 		_, _ = r.Hold(ctx, id)
 		_, _ = r.Resume(ctx, id)
 	case 3:
-		_, _ = r.Requeue(ctx, "x", Requeue{IDs: []string{id}})
+		_, _ = r.Admin().Requeue(ctx, "x", Requeue{IDs: []string{id}})
 	case 4:
-		_, _ = r.Requeue(ctx, "x", Requeue{})
+		_, _ = r.Admin().Requeue(ctx, "x", Requeue{})
 	default:
 		ds, _ := r.Reserve(ctx, "x", 1+rng.IntN(20), 0, 0)
 		for _, d := range ds {

@@ -63,7 +63,7 @@ func TestExportOverNodes(t *testing.T) {
 				f.Nodes[1].Restart()
 				rig.Pass(time.Minute) // and give them back
 			case 4:
-				if _, err := f.Nodes[0].Requeue(t.Context(), "x", Requeue{}); err != nil {
+				if _, err := f.Nodes[0].Admin().Requeue(t.Context(), "x", Requeue{}); err != nil {
 					t.Error(err)
 				}
 			case 5:
@@ -115,7 +115,7 @@ func TestExportWhileNodeComesAndGoes(t *testing.T) {
 						rig.Want(t, "hand-over", n.HandTo(c), nil)
 					}
 					rig.Pass(5 * time.Second)
-					done, err := b.Requeue(t.Context(), "x", Requeue{Due: time.Now().Add(time.Hour)})
+					done, err := b.Admin().Requeue(t.Context(), "x", Requeue{Due: time.Now().Add(time.Hour)})
 					rig.Want(t, "Requeue", err, nil)
 					requeued += done.Requeued
 					if c.Stats().Total.Pending == 0 {
@@ -159,7 +159,7 @@ func TestImportOverNodes(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			results, err := f.Nodes[k].Import(t.Context(), before)
+			results, err := f.Nodes[k].Admin().Import(t.Context(), before)
 			rig.Want(t, "Import", err, nil)
 			for i, a := range results {
 				rig.Want(t, "import of "+before[i].ID, a.Err, nil)
@@ -182,7 +182,7 @@ func TestImportOverNodes(t *testing.T) {
 		}
 		other := before[0]
 		other.Fingerprint++
-		results, err := f.Nodes[1].Import(t.Context(), []Exported{other})
+		results, err := f.Nodes[1].Admin().Import(t.Context(), []Exported{other})
 		rig.Want(t, "Import", err, nil)
 		rig.Want(t, "another task of an id", results[0].Err, ErrExists)
 	})

@@ -35,7 +35,7 @@ func TestExportWhileRedisRestarts(t *testing.T) {
 		for q, pages := (ExportQuery{}), 1; pages == 1 || q.Cursor != ""; pages++ {
 			var page ExportPage
 			n := g.next()
-			err := n.answered("a page", func() (err error) { page, err = n.Export(t.Context(), q); return err })
+			err := n.answered("a page", func() (err error) { page, err = n.Admin().Export(t.Context(), q); return err })
 			rig.Want(t, "Export", err, nil)
 			for i := range page.Tasks {
 				delete(missing, page.Tasks[i].ID)
@@ -48,7 +48,7 @@ func TestExportWhileRedisRestarts(t *testing.T) {
 			case 3:
 				n := g.next()
 				err := n.answered("Requeue", func() error {
-					_, err := n.Requeue(t.Context(), "x", Requeue{IDs: dead[2:], Due: time.Now().Add(time.Hour)})
+					_, err := n.Admin().Requeue(t.Context(), "x", Requeue{IDs: dead[2:], Due: time.Now().Add(time.Hour)})
 					return err
 				})
 				rig.Want(t, "Requeue", err, nil)

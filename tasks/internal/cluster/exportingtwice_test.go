@@ -18,7 +18,7 @@ func TestImportOfTaskThatStandsTwice(t *testing.T) {
 		dead := pending
 		dead.State, dead.Died = Dead, now
 		for _, before := range []bool{false, true} {
-			results, err := r.Import(t.Context(), []Exported{pending, dead})
+			results, err := r.Admin().Import(t.Context(), []Exported{pending, dead})
 			rig.Want(t, "Import", err, nil)
 			for i, a := range results {
 				if a.Err != nil || a.Repeated != (before || i > 0) || a.ID != "a" {
@@ -64,12 +64,12 @@ func TestExportOfLargeRequeued(t *testing.T) {
 		for i := range all {
 			all[i] = Exported{Task: Task{ID: fmt.Sprint("task-", i), Topic: "x", State: Dead, Due: now, Died: now, Created: now, Revision: 1, Payload: make([]byte, 60_000)}}
 		}
-		_, err := r.Import(t.Context(), all)
+		_, err := r.Admin().Import(t.Context(), all)
 		rig.Want(t, "Import", err, nil)
 		q := ExportQuery{}
 		found := map[string]bool{}
 		for pages := 1; ; pages++ {
-			page, err := r.Export(t.Context(), q)
+			page, err := r.Admin().Export(t.Context(), q)
 			rig.Want(t, "Export", err, nil)
 			bytes := 0
 			for i := range page.Tasks {
@@ -83,7 +83,7 @@ func TestExportOfLargeRequeued(t *testing.T) {
 				break
 			}
 			if pages == 2 {
-				n, err := rig.Requeued(r.Requeue(t.Context(), "x", Requeue{}))
+				n, err := rig.Requeued(r.Admin().Requeue(t.Context(), "x", Requeue{}))
 				rig.Want(t, "Requeue", err, nil)
 				if n != dead {
 					t.Errorf("%d are requeued", n)
@@ -115,11 +115,11 @@ func TestExportGivesEachTaskOnce(t *testing.T) {
 			now := time.Now()
 			dead = append(dead, Exported{Task: Task{ID: fmt.Sprint("dead-", i), Topic: "x", State: Dead, Due: now, Died: now, Created: now, Revision: 1, Payload: payload}})
 		}
-		_, err := r.Import(t.Context(), dead)
+		_, err := r.Admin().Import(t.Context(), dead)
 		rig.Want(t, "Import", err, nil)
 		seen := map[string]int{}
 		for q, pages := (ExportQuery{}), 1; ; pages++ {
-			page, err := r.Export(t.Context(), q)
+			page, err := r.Admin().Export(t.Context(), q)
 			rig.Want(t, "Export", err, nil)
 			for i := range page.Tasks {
 				seen[page.Tasks[i].ID]++

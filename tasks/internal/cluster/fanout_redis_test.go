@@ -59,22 +59,22 @@ func TestAllNodesOfRedis(t *testing.T) {
 	if err != nil || !slices.Equal(got, ids) {
 		t.Errorf("List = %d tasks, %v; want %d", len(got), err, len(ids))
 	}
-	rig.Want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), ErrInUse)
+	rig.Want(t, "DeleteTopic", a.Admin().DeleteTopic(t.Context(), "x", -1), ErrInUse)
 	cancelled, err := nodes[1].CancelGroup(t.Context(), "g")
 	if err != nil || cancelled.Cancelled != len(ids) {
 		t.Errorf("CancelGroup = %+v, %v", cancelled, err)
 	}
 
 	schedule("y")
-	killed, err := nodes[2].KillTopic(t.Context(), "y", -1)
+	killed, err := nodes[2].Admin().KillTopic(t.Context(), "y", -1)
 	if err != nil || killed.Killed != len(ids) {
 		t.Errorf("KillTopic = %+v, %v", killed, err)
 	}
-	dead, err := a.DeadTasks(t.Context(), "y", 1000, "")
+	dead, err := a.Admin().DeadTasks(t.Context(), "y", 1000, "")
 	if err != nil || !slices.Equal(sorted(rig.IDsOf(dead.Tasks)), ids) {
 		t.Errorf("DeadTasks = %d, %v", len(dead.Tasks), err)
 	}
-	requeued, err := a.Requeue(t.Context(), "y", Requeue{IDs: append([]string{"nobody"}, ids...), Delay: time.Hour})
+	requeued, err := a.Admin().Requeue(t.Context(), "y", Requeue{IDs: append([]string{"nobody"}, ids...), Delay: time.Hour})
 	if err != nil || requeued.Requeued != len(ids) || !slices.Equal(requeued.Unknown, []string{"nobody"}) {
 		t.Errorf("Requeue = %+v, %v", requeued, err)
 	}
@@ -91,7 +91,7 @@ func TestAllNodesOfRedis(t *testing.T) {
 	if !slices.Equal(got, ids) {
 		t.Errorf("List after an adoption = %d tasks; want %d", len(got), len(ids))
 	}
-	purged, err := nodes[1].Purge(t.Context(), "y")
+	purged, err := nodes[1].Admin().Purge(t.Context(), "y")
 	if err != nil || purged.Cancelled != len(ids) {
 		t.Errorf("Purge = %+v, %v", purged, err)
 	}

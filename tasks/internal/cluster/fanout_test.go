@@ -13,7 +13,7 @@ func TestPurgeAtAllNodes(t *testing.T) {
 		fillAll(f, 7, "x", "")
 		stays := fillAll(f, 2, "y", "")
 		deliver(f.Nodes[2], tasks.Request{Topic: "x"})
-		p, err := f.Nodes[1].Purge(t.Context(), "x")
+		p, err := f.Nodes[1].Admin().Purge(t.Context(), "x")
 		if err != nil || p != (tasks.Purged{Cancelled: 21, Delivering: 1}) {
 			t.Errorf("Purge = %+v, %v", p, err)
 		}

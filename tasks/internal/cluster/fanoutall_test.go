@@ -156,24 +156,24 @@ func TestTopicInUseElsewhere(t *testing.T) {
 		rig.Pass(2 * time.Second)
 		id := b.Must(Request{Topic: "x", Delay: time.Hour}).ID
 		for _, m := range f.Nodes {
-			rig.Want(t, "DeleteTopic at "+m.Name, m.DeleteTopic(t.Context(), "x", -1), ErrInUse)
+			rig.Want(t, "DeleteTopic at "+m.Name, m.Admin().DeleteTopic(t.Context(), "x", -1), ErrInUse)
 		}
-		rig.Want(t, "DeleteTopic of an unknown topic", a.DeleteTopic(t.Context(), "none", -1), ErrNoTopic)
-		_, err = a.KillTopic(t.Context(), "none", -1)
+		rig.Want(t, "DeleteTopic of an unknown topic", a.Admin().DeleteTopic(t.Context(), "none", -1), ErrNoTopic)
+		_, err = a.Admin().KillTopic(t.Context(), "none", -1)
 		rig.Want(t, "KillTopic of an unknown topic", err, ErrNoTopic)
 		bury(f.Nodes[2], "x", "dead")
-		k, err := f.Nodes[2].KillTopic(t.Context(), "x", -1)
+		k, err := f.Nodes[2].Admin().KillTopic(t.Context(), "x", -1)
 		if err != nil || k != (Killed{Killed: 1}) {
 			t.Errorf("KillTopic = %+v, %v", k, err)
 		}
 		if got := a.MustGet(id); got.State != Dead || got.Reason != TopicDeleted {
 			t.Errorf("the task of the topic: %+v", got)
 		}
-		rig.Want(t, "DeleteTopic again", f.Nodes[2].DeleteTopic(t.Context(), "x", -1), ErrNoTopic)
+		rig.Want(t, "DeleteTopic again", f.Nodes[2].Admin().DeleteTopic(t.Context(), "x", -1), ErrNoTopic)
 
 		// Without settings of its own, the tasks of a topic are killed all the same.
 		b.Must(Request{Topic: "y", Delay: time.Hour})
-		if k, err = a.KillTopic(t.Context(), "y", -1); err != nil || k.Killed != 1 {
+		if k, err = a.Admin().KillTopic(t.Context(), "y", -1); err != nil || k.Killed != 1 {
 			t.Errorf("KillTopic of tasks elsewhere = %+v, %v", k, err)
 		}
 	})
@@ -196,7 +196,7 @@ func TestDeadOfAllNodes(t *testing.T) {
 				}
 			}
 		}
-		q, err := f.Nodes[0].Requeue(ctx, "x", Requeue{IDs: []string{"d4", "nobody", "d5", "d0", "d4", "other"}, Delay: time.Hour})
+		q, err := f.Nodes[0].Admin().Requeue(ctx, "x", Requeue{IDs: []string{"d4", "nobody", "d5", "d0", "d4", "other"}, Delay: time.Hour})
 		if err != nil || q.Requeued != 3 || !slices.Equal(q.Unknown, []string{"nobody", "other"}) {
 			t.Errorf("Requeue = %+v, %v", q, err)
 		}
@@ -206,18 +206,18 @@ func TestDeadOfAllNodes(t *testing.T) {
 				t.Errorf("requeued: %+v; want the deadline %v", got, due)
 			}
 		}
-		n, err := f.Nodes[1].DeleteDead(ctx, "x", []string{"d1", "d2", "nobody"})
+		n, err := f.Nodes[1].Admin().DeleteDead(ctx, "x", []string{"d1", "d2", "nobody"})
 		if err != nil || n != 2 {
 			t.Errorf("DeleteDead = %d, %v", n, err)
 		}
-		q, err = f.Nodes[2].Requeue(ctx, "x", Requeue{})
+		q, err = f.Nodes[2].Admin().Requeue(ctx, "x", Requeue{})
 		if err != nil || q.Requeued != 4 || q.Unknown != nil {
 			t.Errorf("Requeue of all = %+v, %v", q, err)
 		}
-		if n, err = f.Nodes[0].DeleteDead(ctx, "y", nil); err != nil || n != 1 {
+		if n, err = f.Nodes[0].Admin().DeleteDead(ctx, "y", nil); err != nil || n != 1 {
 			t.Errorf("DeleteDead of all = %d, %v", n, err)
 		}
-		if q, err = f.Nodes[0].Requeue(ctx, "x", Requeue{IDs: []string{}}); err != nil || q.Requeued != 0 {
+		if q, err = f.Nodes[0].Admin().Requeue(ctx, "x", Requeue{IDs: []string{}}); err != nil || q.Requeued != 0 {
 			t.Errorf("Requeue of none = %+v, %v", q, err)
 		}
 	})
@@ -254,11 +254,11 @@ func TestLongPurgeInPieces(t *testing.T) {
 		}
 
 		fill(fewer)
-		k, err := f.Nodes[0].KillTopic(t.Context(), "x", -1)
+		k, err := f.Nodes[0].Admin().KillTopic(t.Context(), "x", -1)
 		if err != nil || k.Killed != fewer {
 			t.Errorf("KillTopic = %+v, %v", k, err)
 		}
-		q, err := f.Nodes[0].Requeue(t.Context(), "x", Requeue{Delay: time.Hour})
+		q, err := f.Nodes[0].Admin().Requeue(t.Context(), "x", Requeue{Delay: time.Hour})
 		if err != nil || q.Requeued != fewer {
 			t.Errorf("Requeue = %+v, %v", q, err)
 		}
@@ -280,19 +280,19 @@ func TestSilentNodeAmongAll(t *testing.T) {
 		began := time.Now()
 		_, err := a.List(ctx, Query{})
 		rig.Want(t, "List", err, ErrNodeAway)
-		_, err = a.DeadTasks(ctx, "x", 0, "")
+		_, err = a.Admin().DeadTasks(ctx, "x", 0, "")
 		rig.Want(t, "DeadTasks", err, ErrNodeAway)
-		rig.Want(t, "DeleteTopic", a.DeleteTopic(ctx, "nothing", -1), ErrNodeAway)
-		rig.Want(t, "DeleteTopic of one in use here", a.DeleteTopic(ctx, "x", -1), ErrInUse)
+		rig.Want(t, "DeleteTopic", a.Admin().DeleteTopic(ctx, "nothing", -1), ErrNodeAway)
+		rig.Want(t, "DeleteTopic of one in use here", a.Admin().DeleteTopic(ctx, "x", -1), ErrInUse)
 		if took := time.Since(began); took > 4*a.Engine().Config.AnswerWithin {
 			t.Errorf("it took %v to find out", took)
 		}
-		_, err = a.Requeue(ctx, "x", Requeue{Delay: time.Hour})
+		_, err = a.Admin().Requeue(ctx, "x", Requeue{Delay: time.Hour})
 		rig.Want(t, "Requeue", err, ErrUnknown)
 		rig.Pass(time.Minute)
 		bury(silent, "x", "e")
 		hush(false)
-		_, err = a.DeleteDead(ctx, "x", []string{"e"})
+		_, err = a.Admin().DeleteDead(ctx, "x", []string{"e"})
 		rig.Want(t, "DeleteDead", err, nil)
 
 		// Nothing of it is heard any more.
@@ -395,18 +395,18 @@ func TestOlderVersionAmongAll(t *testing.T) {
 		}
 		_, err := a.List(ctx, Query{})
 		named("List", err)
-		_, err = a.DeadTasks(ctx, "x", 0, "")
+		_, err = a.Admin().DeadTasks(ctx, "x", 0, "")
 		named("DeadTasks", err)
-		named("DeleteTopic", a.DeleteTopic(ctx, "nothing", -1))
-		_, err = a.Requeue(ctx, "x", Requeue{})
+		named("DeleteTopic", a.Admin().DeleteTopic(ctx, "nothing", -1))
+		_, err = a.Admin().Requeue(ctx, "x", Requeue{})
 		named("Requeue", err)
-		_, err = a.DeleteDead(ctx, "x", nil)
+		_, err = a.Admin().DeleteDead(ctx, "x", nil)
 		named("DeleteDead", err)
-		_, err = a.Act(ctx, Act{Action: CancelAction, Query: Query{Topic: "x"}})
+		_, err = a.Admin().Act(ctx, Act{Action: CancelAction, Query: Query{Topic: "x"}})
 		named("Act", err)
-		_, err = a.Act(ctx, Act{Action: DeleteAction, IDs: ids, Dry: true})
+		_, err = a.Admin().Act(ctx, Act{Action: DeleteAction, IDs: ids, Dry: true})
 		named("Act", err)
-		fired, err := a.Act(ctx, Act{Action: FireAction, IDs: ids})
+		fired, err := a.Admin().Act(ctx, Act{Action: FireAction, IDs: ids})
 		if rig.Want(t, "Act", err, nil); fired.Done != 4 || len(fired.Failed) != 2 || !errors.Is(fired.Failed[0].Err, cluster.ErrNotUnderstood) {
 			t.Errorf("Act = %+v", fired)
 		}

@@ -28,12 +28,12 @@ func TestSilentNodeCostsAnswerWithin(t *testing.T) {
 			}
 		}
 		cancel := func() error { _, err := a.CancelGroup(t.Context(), "g"); return err }
-		purge := func() error { _, err := a.Purge(t.Context(), "x"); return err }
+		purge := func() error { _, err := a.Admin().Purge(t.Context(), "x"); return err }
 		list := func() error { _, err := a.List(t.Context(), Query{}); return err }
-		page, err := a.Export(t.Context(), ExportQuery{})
+		page, err := a.Admin().Export(t.Context(), ExportQuery{})
 		rig.Want(t, "first page of an export", err, nil)
-		first := func() error { _, err := a.Export(t.Context(), ExportQuery{}); return err }
-		second := func() error { _, err := a.Export(t.Context(), ExportQuery{Cursor: page.Cursor}); return err }
+		first := func() error { _, err := a.Admin().Export(t.Context(), ExportQuery{}); return err }
+		second := func() error { _, err := a.Admin().Export(t.Context(), ExportQuery{Cursor: page.Cursor}); return err }
 		f.Lose(func(from, to string, _ []byte) bool { return from == silent.Name || to == silent.Name })
 		measure("first page", first, nil) // the topics, which are in the ledger
 		measure("second page", second, ErrNodeAway)
@@ -86,13 +86,13 @@ func TestSilentNodeOfRedis(t *testing.T) {
 	}
 	proxy.SetUnheard(true) // its heartbeat goes on
 	defer proxy.SetUnheard(false)
-	_, reach, err := a.FleetStats(t.Context())
+	_, reach, err := a.Admin().FleetStats(t.Context())
 	if err != nil || len(reach.Missing) != 1 || reach.Missing[0].Node != "b" || len(reach.Nodes) != 1 {
 		t.Errorf("FleetStats covers %v and misses %v, %v", reach.Nodes, reach.Missing, err)
 	}
 	for what, call := range map[string]func(context.Context) error{
 		"CancelGroup": func(ctx context.Context) error { _, err := a.CancelGroup(ctx, "g"); return err },
-		"Purge":       func(ctx context.Context) error { _, err := a.Purge(ctx, "x"); return err },
+		"Purge":       func(ctx context.Context) error { _, err := a.Admin().Purge(ctx, "x"); return err },
 		"List":        func(ctx context.Context) error { _, err := a.List(ctx, Query{}); return err },
 	} {
 		began := time.Now()

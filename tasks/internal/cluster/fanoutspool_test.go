@@ -46,7 +46,7 @@ func TestSpooledTasksOfAllNodes(t *testing.T) {
 		if got := a.Pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
 			t.Errorf("List = %v", got)
 		}
-		rig.Want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), ErrInUse)
+		rig.Want(t, "DeleteTopic", a.Admin().DeleteTopic(t.Context(), "x", -1), ErrInUse)
 		if got, err := a.CancelGroup(t.Context(), "g"); err != nil || got.Cancelled != 1 {
 			t.Errorf("CancelGroup = %+v, %v", got, err)
 		}
@@ -137,13 +137,13 @@ func TestManyTasksAndASilentSpool(t *testing.T) {
 		if got.Cancelled != 0 {
 			t.Errorf("CancelGroup = %+v", got)
 		}
-		settings, err := a.Export(t.Context(), ExportQuery{})
+		settings, err := a.Admin().Export(t.Context(), ExportQuery{})
 		rig.Want(t, "first page of an export", err, nil)
-		_, err = a.Export(t.Context(), ExportQuery{Cursor: settings.Cursor})
+		_, err = a.Admin().Export(t.Context(), ExportQuery{Cursor: settings.Cursor})
 		named("Export", err)
 		_, err = a.List(t.Context(), Query{Topic: "x", State: Dead})
 		rig.Want(t, "List of the dead", err, nil)
-		_, err = a.DeleteDead(t.Context(), "x", nil)
+		_, err = a.Admin().DeleteDead(t.Context(), "x", nil)
 		rig.Want(t, "DeleteDead", err, nil)
 
 		f.Lose(nil)

@@ -24,7 +24,7 @@ func TestRepeatedAtAnotherNode(t *testing.T) {
 				for _, id := range []string{"chosen", a.IDAt(0)} {
 					imported = append(imported, Exported{Task: Task{ID: id, Topic: "x", State: Pending, Due: now, Next: now, Created: now.Add(-time.Hour), Revision: 1}})
 				}
-				results, err := a.Import(t.Context(), imported)
+				results, err := a.Admin().Import(t.Context(), imported)
 				rig.Want(t, "Import", err, nil)
 				for _, r := range results {
 					rig.Want(t, "of the import", r.Err, nil)
@@ -44,7 +44,7 @@ func TestRepeatedAtAnotherNode(t *testing.T) {
 					rig.Pass(time.Second)
 				}
 				for _, n := range []*rig.Node{c, b, a} {
-					results, err = n.Import(t.Context(), imported)
+					results, err = n.Admin().Import(t.Context(), imported)
 					rig.Want(t, "Import again", err, nil)
 					for _, r := range results {
 						if r.Err != nil || !r.Repeated {
@@ -78,7 +78,7 @@ func TestCancelledBeforeItsLastOwnerEnded(t *testing.T) {
 				if !batch {
 					return n.Cancel(t.Context(), "again")
 				}
-				done, err := n.Act(t.Context(), Act{Action: CancelAction, IDs: []string{"again"}})
+				done, err := n.Admin().Act(t.Context(), Act{Action: CancelAction, IDs: []string{"again"}})
 				if len(done.Failed) > 0 {
 					return done.Failed[0].Err
 				}
@@ -151,18 +151,18 @@ func TestImportWhileANodeIsSilent(t *testing.T) {
 		a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
 		now := time.Now().Truncate(time.Millisecond)
 		imported := []Exported{{Task: Task{ID: "chosen", Topic: "x", State: Pending, Due: now, Next: now, Created: now, Revision: 1}}}
-		_, err := a.Import(t.Context(), imported)
+		_, err := a.Admin().Import(t.Context(), imported)
 		rig.Want(t, "Import", err, nil)
 		a.SettleOne(Ack, a.Pull("x", "chosen")[0])
 		rig.Pass(time.Minute)
 		f.Lose(func(_, to string, _ []byte) bool { return to == "a" })
-		results, err := b.Import(t.Context(), imported)
+		results, err := b.Admin().Import(t.Context(), imported)
 		rig.Want(t, "Import", err, nil)
 		if !errors.Is(results[0].Err, ErrUnavailable) {
 			t.Errorf("%+v", results[0])
 		}
 		f.Lose(nil)
-		results, err = b.Import(t.Context(), imported)
+		results, err = b.Admin().Import(t.Context(), imported)
 		rig.Want(t, "Import", err, nil)
 		if results[0].Err != nil || !results[0].Repeated {
 			t.Errorf("%+v", results[0])

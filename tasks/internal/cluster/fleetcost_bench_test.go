@@ -39,7 +39,7 @@ func BenchmarkFleetCommands(b *testing.B) {
 					}
 				}},
 				{"Events", func(ctx context.Context, s *Scheduler, _ int) {
-					u, err := s.FleetSubscribe(ctx, EventFilter{})
+					u, err := s.Admin().FleetSubscribe(ctx, EventFilter{})
 					if err != nil {
 						b.Error(err)
 						return
@@ -138,7 +138,7 @@ func costNodes(b testing.TB, o redisledger.Options, n int) []*Scheduler {
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		settled := !slices.ContainsFunc(nodes, func(s *Scheduler) bool {
-			peers, err := s.Nodes(b.Context())
+			peers, err := s.Admin().Nodes(b.Context())
 			return err != nil || len(peers) != n || rig.Cluster(s).NoPeers() || !rig.Cluster(s).IsIndexed()
 		})
 		if settled {

@@ -39,7 +39,7 @@ const (
 	askFeedAgain = time.Second
 )
 
-// FleetSubscribe is tasks.Scheduler.FleetSubscribe.
+// FleetSubscribe is tasks.Admin.FleetSubscribe.
 func (s *Cluster) FleetSubscribe(ctx context.Context, f task.EventFilter) (*FleetSubscription, error) {
 	own, err := s.engine.Feed.Subscribe(f, false)
 	if err != nil {

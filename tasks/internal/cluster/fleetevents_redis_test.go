@@ -25,7 +25,7 @@ func TestFleetEventsOverRedis(t *testing.T) {
 	a.waitFor("the nodes know each other, and need not ask each other for ids", func() bool {
 		return !rig.Cluster(a.Scheduler).NoPeers() && rig.Cluster(a.Scheduler).IsIndexed() && rig.Cluster(b.Scheduler).IsIndexed()
 	})
-	u, err := a.FleetSubscribe(t.Context(), EventFilter{Kinds: []EventKind{EventScheduled, EventStarted}})
+	u, err := a.Admin().FleetSubscribe(t.Context(), EventFilter{Kinds: []EventKind{EventScheduled, EventStarted}})
 	rig.Want(t, "FleetSubscribe", err, nil)
 	defer u.Close()
 	r := &fleetReader{u, t}

@@ -41,7 +41,7 @@ type fleetReader struct {
 // subscribeFleet makes a subscription to all nodes that ends with the test.
 func subscribeFleet(n *rig.Node, f EventFilter) *fleetReader {
 	n.T.Helper()
-	u, err := n.FleetSubscribe(n.T.Context(), f)
+	u, err := n.Admin().FleetSubscribe(n.T.Context(), f)
 	rig.Want(n.T, "FleetSubscribe", err, nil)
 	n.T.Cleanup(u.Close)
 	return &fleetReader{u, n.T}
@@ -179,7 +179,7 @@ func TestFleetEvents(t *testing.T) {
 func TestFleetEventsCostNothingWithoutAReader(t *testing.T) {
 	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
 		feeds(f, 0)
-		u, err := f.Nodes[0].FleetSubscribe(t.Context(), EventFilter{})
+		u, err := f.Nodes[0].Admin().FleetSubscribe(t.Context(), EventFilter{})
 		rig.Want(t, "FleetSubscribe", err, nil)
 		rig.Pass(time.Second)
 		u.Close()
@@ -302,11 +302,11 @@ func TestFleetEventsWithoutAllNodes(t *testing.T) {
 		gone, leave := context.WithCancelCause(t.Context())
 		leave(errors.New("gone"))
 		f.Lose(func(from, to string, _ []byte) bool { return from == b.Name || to == b.Name })
-		_, err := a.FleetSubscribe(gone, EventFilter{})
+		_, err := a.Admin().FleetSubscribe(gone, EventFilter{})
 		if err == nil || err.Error() != "gone" || a.Stats().Subscriptions != 1 {
 			t.Errorf("FleetSubscribe = %v, and %d are open", err, a.Stats().Subscriptions)
 		}
-		_, err = a.FleetSubscribe(t.Context(), EventFilter{Kinds: []EventKind{"odd"}})
+		_, err = a.Admin().FleetSubscribe(t.Context(), EventFilter{Kinds: []EventKind{"odd"}})
 		rig.Want(t, "FleetSubscribe", err, ErrInvalid)
 		f.Lose(nil)
 	})
@@ -411,7 +411,7 @@ func TestFleetSubscriptionsEndWithTheScheduler(t *testing.T) {
 // A node without others hears of its own events alone.
 func TestFleetEventsOfOneNode(t *testing.T) {
 	rig.Bubble(t, Config{Node: "n1"}, func(t *testing.T, r *rig.Rig) {
-		u, err := r.FleetSubscribe(t.Context(), EventFilter{})
+		u, err := r.Admin().FleetSubscribe(t.Context(), EventFilter{})
 		rig.Want(t, "FleetSubscribe", err, nil)
 		defer u.Close()
 		r.Must(Request{ID: "a", Topic: "x", Delay: time.Hour})

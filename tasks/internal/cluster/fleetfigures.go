@@ -119,7 +119,7 @@ func encodeTopics(topics []task.Topic, bytes int) (w []wireTopic, all bool) {
 	return w, true
 }
 
-// FleetStats is tasks.Scheduler.FleetStats, without Readiness, or FleetTotals.
+// FleetStats is tasks.Admin.FleetStats, without Readiness, or FleetTotals.
 func (s *Cluster) FleetStats(ctx context.Context, total bool) (task.Stats, task.Reach, error) {
 	g, err := gather(ctx, s, StatsMethod, statsQuery{s.share(statsBytes), total})
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *Cluster) handleTopics(_ context.Context, _ string, q topicsQuery) (a to
 	return a, nil
 }
 
-// FleetTopics is tasks.Scheduler.FleetTopics of a query with a limit. A page by name ends at the
+// FleetTopics is tasks.Admin.FleetTopics of a query with a limit. A page by name ends at the
 // first name behind which a node may have topics that it has not listed.
 func (s *Cluster) FleetTopics(ctx context.Context, q task.TopicQuery) (page task.TopicPage, reach task.Reach, err error) {
 	if q.Sort != "" {
@@ -237,7 +237,7 @@ func (s *Cluster) FleetTopics(ctx context.Context, q task.TopicQuery) (page task
 	return page, g.reach, nil
 }
 
-// FleetTopic is tasks.Scheduler.FleetTopic.
+// FleetTopic is tasks.Admin.FleetTopic.
 func (s *Cluster) FleetTopic(ctx context.Context, name string) (t task.Topic, reach task.Reach, err error) {
 	g, err := gather(ctx, s, TopicsMethod, topicsQuery{Name: name, Bytes: s.share(pageBytes)})
 	if err != nil {
@@ -299,7 +299,7 @@ func (s *Cluster) handleWaves(ctx context.Context, _ string, q wavesQuery) (wave
 	return wavesReply{s.Past.Name(), w.Since, w.Topics, w.Others, w.Beyond, !w.Complete, reading{reads}}, err
 }
 
-// FleetWaves is tasks.Scheduler.FleetWaves of a query that was checked.
+// FleetWaves is tasks.Admin.FleetWaves of a query that was checked.
 func (s *Cluster) FleetWaves(ctx context.Context, q task.WaveQuery) (task.Wave, task.Reach, error) {
 	g, err := gather(ctx, s, WavesMethod, wavesQuery{q.Topic, task.PatternsOf(ctx), q.From.Unix(), q.To.Unix()})
 	if err != nil {
@@ -343,7 +343,7 @@ func (s *Cluster) lastDeath(ctx context.Context) (at time.Time) {
 	return at
 }
 
-// NodeWaves is tasks.Scheduler.Waves of a query that was checked.
+// NodeWaves is tasks.Admin.Waves of a query that was checked.
 func (s *Cluster) NodeWaves(ctx context.Context, q task.WaveQuery) (task.Wave, error) {
 	w, err := s.engine.Waves(ctx, q)
 	if err == nil {

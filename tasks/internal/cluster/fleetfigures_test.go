@@ -93,12 +93,12 @@ func upset(f *rig.Fleet, rng *rand.Rand) {
 			_, _ = n.Settle(ctx, v, []string{ds[i].Receipt()})
 		}
 	case 2:
-		_ = n.PauseTopic(ctx, topic, rng.IntN(2) == 0)
+		_ = n.Admin().PauseTopic(ctx, topic, rng.IntN(2) == 0)
 	case 3:
 		_, _ = n.CancelGroup(ctx, topic)
 	case 7:
 		a := []Action{HoldAction, HoldAction, ResumeAction}[rng.IntN(3)]
-		_, _ = n.Act(ctx, Act{Action: a, Query: Query{Topic: topic, Limit: 5}})
+		_, _ = n.Admin().Act(ctx, Act{Action: a, Query: Query{Topic: topic, Limit: 5}})
 	case 4:
 		to := live[rng.IntN(len(live))]
 		if to != n && rng.IntN(3) == 0 {
@@ -160,7 +160,7 @@ func wantSums(f *rig.Fleet, rng *rand.Rand) {
 		for _, o := range live {
 			each = append(each, o.Stats())
 		}
-		all, reach, err := n.FleetStats(ctx)
+		all, reach, err := n.Admin().FleetStats(ctx)
 		rig.Want(f.T, "FleetStats", err, nil)
 		wanted, got := sumsOf(each...), sumsOf(all)
 		for topic, c := range got.Topics {
@@ -179,7 +179,7 @@ func wantSums(f *rig.Fleet, rng *rand.Rand) {
 			f.T.Errorf("at %s the figures are those of %+v", n.Name, reach)
 		}
 		for topic, states := range listed {
-			one, _, err := n.FleetTopic(ctx, topic)
+			one, _, err := n.Admin().FleetTopic(ctx, topic)
 			c := &one.Counts
 			if rig.Want(f.T, "FleetTopic", err, nil); *states != (stateCounts{c.Pending, c.Ready, c.Delivering, c.Dead, c.Held}) {
 				f.T.Errorf("%s at %s has %+v; listed are %+v", topic, n.Name, c, states)
@@ -191,7 +191,7 @@ func wantSums(f *rig.Fleet, rng *rand.Rand) {
 		wantHistory(f, n, all.Total)
 		for _, topic := range []string{"", "t1"} {
 			outlook.Topic = topic
-			forecast, _, err := n.FleetForecast(ctx, outlook)
+			forecast, _, err := n.Admin().FleetForecast(ctx, outlook)
 			rig.Want(f.T, "FleetForecast", err, nil)
 			var sum Forecast
 			for i, o := range live {
@@ -270,7 +270,7 @@ func wantPages(f *rig.Fleet, n *rig.Node, topics []task.Topic, limit int) {
 		wanted = append(wanted, topics[i].Name)
 	}
 	for q := (TopicQuery{Limit: limit}); len(got) <= len(wanted); {
-		page, _, err := n.FleetTopics(f.T.Context(), q)
+		page, _, err := n.Admin().FleetTopics(f.T.Context(), q)
 		if rig.Want(f.T, "FleetTopics", err, nil); len(page.Topics) > limit {
 			f.T.Errorf("a page of %d topics has %d", limit, len(page.Topics))
 		}

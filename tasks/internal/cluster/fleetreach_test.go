@@ -25,31 +25,31 @@ func wantMissing(n *rig.Node, wanted map[string]string) {
 	n.T.Helper()
 	ctx := n.T.Context()
 	for what, call := range map[string]func() (Reach, error){
-		"FleetStats":  func() (Reach, error) { _, r, err := n.FleetStats(ctx); return r, err },
-		"FleetTopic":  func() (Reach, error) { _, r, err := n.FleetTopic(ctx, "x"); return r, err },
-		"FleetTopics": func() (Reach, error) { _, r, err := n.FleetTopics(ctx, TopicQuery{}); return r, err },
+		"FleetStats":  func() (Reach, error) { _, r, err := n.Admin().FleetStats(ctx); return r, err },
+		"FleetTopic":  func() (Reach, error) { _, r, err := n.Admin().FleetTopic(ctx, "x"); return r, err },
+		"FleetTopics": func() (Reach, error) { _, r, err := n.Admin().FleetTopics(ctx, TopicQuery{}); return r, err },
 		"FleetTopics by rank": func() (Reach, error) {
-			_, r, err := n.FleetTopics(ctx, TopicQuery{Sort: SortWorst})
+			_, r, err := n.Admin().FleetTopics(ctx, TopicQuery{Sort: SortWorst})
 			return r, err
 		},
 		"FleetDeadReasons": func() (Reach, error) {
-			d, r, err := n.FleetDeadReasons(ctx, Query{})
+			d, r, err := n.Admin().FleetDeadReasons(ctx, Query{})
 			if d.Complete != (len(wanted) == 0) {
 				n.T.Errorf("the reasons without %v are complete: %v", wanted, d.Complete)
 			}
 			return r, err
 		},
 		"FleetCount": func() (Reach, error) {
-			c, r, err := n.FleetCount(ctx, Query{}, MinWithin)
+			c, r, err := n.Admin().FleetCount(ctx, Query{}, MinWithin)
 			if c.Complete != (len(wanted) == 0) {
 				n.T.Errorf("a count without %v is complete: %v", wanted, c.Complete)
 			}
 			return r, err
 		},
-		"FleetTotals": func() (Reach, error) { _, r, err := n.FleetTotals(ctx); return r, err },
-		"FleetPast":   func() (Reach, error) { _, r, err := n.FleetPast(ctx, PastQuery{}); return r, err },
+		"FleetTotals": func() (Reach, error) { _, r, err := n.Admin().FleetTotals(ctx); return r, err },
+		"FleetPast":   func() (Reach, error) { _, r, err := n.Admin().FleetPast(ctx, PastQuery{}); return r, err },
 		"FleetForecast": func() (Reach, error) {
-			f, r, err := n.FleetForecast(ctx, Outlook{Window: time.Hour, Step: time.Hour})
+			f, r, err := n.Admin().FleetForecast(ctx, Outlook{Window: time.Hour, Step: time.Hour})
 			if f.Complete != (len(wanted) == 0) {
 				n.T.Errorf("a forecast without %v is complete: %v", wanted, f.Complete)
 			}
@@ -78,7 +78,7 @@ func wantMissing(n *rig.Node, wanted map[string]string) {
 // wantHeadline wants the diagnosis of a node to sum up so.
 func wantHeadline(n *rig.Node, wanted string) {
 	n.T.Helper()
-	if d, _, err := n.Diagnose(n.T.Context()); err != nil || d.Headline != wanted {
+	if d, _, err := n.Admin().Diagnose(n.T.Context()); err != nil || d.Headline != wanted {
 		n.T.Errorf("the headline is %q, %v; want %q", d.Headline, err, wanted)
 	}
 }
@@ -97,7 +97,7 @@ func TestFleetFiguresNameTheMissing(t *testing.T) {
 		pending := func(n int64) {
 			t.Helper()
 			rig.Pass(2 * time.Second)
-			if st, _, err := a.FleetStats(t.Context()); err != nil || st.Total.Pending != n {
+			if st, _, err := a.Admin().FleetStats(t.Context()); err != nil || st.Total.Pending != n {
 				t.Errorf("%d are pending, %v", st.Total.Pending, err)
 			}
 		}
@@ -132,7 +132,7 @@ func TestFleetFiguresOfAnOlderVersion(t *testing.T) {
 			delete(b.Cluster().Fleet.Methods, method)
 		}
 		wantMissing(a, map[string]string{"b": "its version cannot tell its figures"})
-		if st, _, err := a.FleetStats(t.Context()); err != nil || st.Total.Pending != 4 {
+		if st, _, err := a.Admin().FleetStats(t.Context()); err != nil || st.Total.Pending != 4 {
 			t.Errorf("%d are pending, %v", st.Total.Pending, err)
 		}
 	})
@@ -152,14 +152,14 @@ func TestFleetFiguresAreShared(t *testing.T) {
 		}
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		_, _, err := f.Nodes[0].FleetStats(gone)
+		_, _, err := f.Nodes[0].Admin().FleetStats(gone)
 		rig.Want(t, "FleetStats", err, context.Canceled)
 		const pollers, polls, pause = 50, 40, 250 * time.Millisecond
 		var group sync.WaitGroup
 		for range pollers {
 			group.Go(func() {
 				for range polls {
-					if _, reach, err := f.Nodes[0].FleetStats(t.Context()); err != nil || len(reach.Nodes) != 3 {
+					if _, reach, err := f.Nodes[0].Admin().FleetStats(t.Context()); err != nil || len(reach.Nodes) != 3 {
 						t.Errorf("FleetStats: %+v, %v", reach, err)
 					}
 					time.Sleep(pause)
@@ -173,7 +173,7 @@ func TestFleetFiguresAreShared(t *testing.T) {
 		}
 		// Distinct queries are not kept without a bound.
 		for i := range 100 {
-			_, _, err := f.Nodes[0].FleetTopic(t.Context(), fmt.Sprint("x", i))
+			_, _, err := f.Nodes[0].Admin().FleetTopic(t.Context(), fmt.Sprint("x", i))
 			rig.Want(t, "FleetTopic", err, ErrNoTopic)
 		}
 		if n := f.Nodes[0].Cluster().Gathered(); n > 8 {
@@ -198,7 +198,7 @@ func TestFleetFiguresOfManyTopics(t *testing.T) {
 			}
 		}
 		rig.Pass(2 * time.Second)
-		st, _, err := f.Nodes[0].FleetStats(t.Context())
+		st, _, err := f.Nodes[0].Admin().FleetStats(t.Context())
 		rig.Want(t, "FleetStats", err, nil)
 		if len(st.Topics) != 0 || st.Beyond != 3*each+1 || st.Total.Pending != 6*each || st.Others.Pending != 6*each {
 			t.Errorf("%d topics are listed, %d are not; %d tasks", len(st.Topics), st.Beyond, st.Total.Pending)
@@ -206,7 +206,7 @@ func TestFleetFiguresOfManyTopics(t *testing.T) {
 		var names []string
 		var tasks int64
 		for q := (TopicQuery{Limit: 100}); len(names) <= 3*each+1; { // at a node that has met none
-			page, _, err := f.Nodes[3].FleetTopics(t.Context(), q)
+			page, _, err := f.Nodes[3].Admin().FleetTopics(t.Context(), q)
 			rig.Want(t, "FleetTopics", err, nil)
 			for i := range page.Topics {
 				names, tasks = append(names, page.Topics[i].Name), tasks+page.Topics[i].Counts.Pending
@@ -219,17 +219,17 @@ func TestFleetFiguresOfManyTopics(t *testing.T) {
 			t.Errorf("the pages have %d topics with %d tasks", len(names), tasks)
 		}
 		own := WithGrant(t.Context(), &Grant{Topics: []string{"t04*"}})
-		page, _, err := f.Nodes[2].FleetTopics(own, TopicQuery{Limit: 100})
+		page, _, err := f.Nodes[2].Admin().FleetTopics(own, TopicQuery{Limit: 100})
 		if rig.Want(t, "FleetTopics", err, nil); len(page.Topics) != 100 || page.Topics[0].Name != "t0400" || page.NextCursor != "" {
 			t.Errorf("a limited caller gets %d topics, and then %q", len(page.Topics), page.NextCursor)
 		}
-		_, _, err = f.Nodes[2].FleetTopics(own, TopicQuery{Limit: 1001})
+		_, _, err = f.Nodes[2].Admin().FleetTopics(own, TopicQuery{Limit: 1001})
 		rig.Want(t, "FleetTopics", err, ErrInvalid)
 		outlook := Outlook{Topic: "all", Window: 2 * time.Hour, Step: 2 * time.Hour}
-		_, _, err = f.Nodes[2].FleetForecast(own, outlook)
+		_, _, err = f.Nodes[2].Admin().FleetForecast(own, outlook)
 		rig.Want(t, "FleetForecast", err, ErrNotGranted)
 		outlook.Topic = ""
-		forecast, _, err := f.Nodes[2].FleetForecast(own, outlook)
+		forecast, _, err := f.Nodes[2].Admin().FleetForecast(own, outlook)
 		if rig.Want(t, "FleetForecast", err, nil); forecast.Counts[0] != 100 {
 			t.Errorf("a limited caller gets %+v", forecast)
 		}
@@ -248,22 +248,22 @@ func TestFleetFiguresWithoutDeletedTopics(t *testing.T) {
 		b.Must(Request{ID: b.IDAt(0), Topic: "kept", Delay: time.Hour})
 		rig.Want(t, "Cancel", b.Cancel(t.Context(), b.Create(Request{ID: b.IDAt(0), Topic: "x", Delay: time.Hour})), nil)
 		rig.Pass(2 * time.Second)
-		_, err := a.KillTopic(t.Context(), "kept", -1)
+		_, err := a.Admin().KillTopic(t.Context(), "kept", -1)
 		rig.Want(t, "KillTopic", err, nil)
-		_, _, err = a.FleetTopic(t.Context(), "x") // the answer of b is used again below
+		_, _, err = a.Admin().FleetTopic(t.Context(), "x") // the answer of b is used again below
 		rig.Want(t, "FleetTopic", err, nil)
-		page, _, err := a.FleetTopics(t.Context(), TopicQuery{})
+		page, _, err := a.Admin().FleetTopics(t.Context(), TopicQuery{})
 		if rig.Want(t, "FleetTopics", err, nil); len(page.Topics) != 2 {
 			t.Errorf("listed are %+v", page.Topics)
 		}
-		rig.Want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), nil)
-		_, _, err = a.FleetTopic(t.Context(), "x")
+		rig.Want(t, "DeleteTopic", a.Admin().DeleteTopic(t.Context(), "x", -1), nil)
+		_, _, err = a.Admin().FleetTopic(t.Context(), "x")
 		rig.Want(t, "FleetTopic of a deleted one", err, ErrNoTopic)
-		kept, _, err := a.FleetTopic(t.Context(), "kept")
+		kept, _, err := a.Admin().FleetTopic(t.Context(), "kept")
 		if rig.Want(t, "FleetTopic of one with dead tasks", err, nil); kept.Counts.Dead != 1 {
 			t.Errorf("it has %+v", kept.Counts)
 		}
-		page, _, err = a.FleetTopics(t.Context(), TopicQuery{})
+		page, _, err = a.Admin().FleetTopics(t.Context(), TopicQuery{})
 		if rig.Want(t, "FleetTopics", err, nil); len(page.Topics) != 1 || page.Topics[0].Name != "kept" {
 			t.Errorf("listed are %+v", page.Topics)
 		}
@@ -274,7 +274,7 @@ func TestFleetFiguresWithoutDeletedTopics(t *testing.T) {
 func TestFleetFiguresOfOneNode(t *testing.T) {
 	rig.Bubble(t, Config{Node: "n1"}, func(t *testing.T, r *rig.Rig) {
 		r.Must(Request{ID: "a", Topic: "x", Delay: time.Hour})
-		st, reach, err := r.FleetStats(t.Context())
+		st, reach, err := r.Admin().FleetStats(t.Context())
 		if rig.Want(t, "FleetStats", err, nil); !slices.Equal(reach.Nodes, []string{"n1"}) || len(reach.Missing) > 0 {
 			t.Errorf("the figures are those of %+v", reach)
 		}
@@ -282,17 +282,17 @@ func TestFleetFiguresOfOneNode(t *testing.T) {
 			t.Error(diff)
 		}
 		own, err := r.Topic("x")
-		x, _, fleetErr := r.FleetTopic(t.Context(), "x")
+		x, _, fleetErr := r.Admin().FleetTopic(t.Context(), "x")
 		if err = errors.Join(err, fleetErr); err != nil || !reflect.DeepEqual(own, x) {
 			t.Errorf("the topic is %+v, %v", x, err)
 		}
-		_, _, err = r.FleetTopic(t.Context(), "none")
+		_, _, err = r.Admin().FleetTopic(t.Context(), "none")
 		rig.Want(t, "FleetTopic", err, ErrNoTopic)
-		page, _, err := r.FleetTopics(t.Context(), TopicQuery{})
+		page, _, err := r.Admin().FleetTopics(t.Context(), TopicQuery{})
 		if rig.Want(t, "FleetTopics", err, nil); len(page.Topics) != 1 {
 			t.Errorf("the page is %+v", page)
 		}
-		f, _, err := r.FleetForecast(t.Context(), Outlook{Window: time.Hour, Step: time.Hour})
+		f, _, err := r.Admin().FleetForecast(t.Context(), Outlook{Window: time.Hour, Step: time.Hour})
 		if rig.Want(t, "FleetForecast", err, nil); f.Counts[0]+f.Later != 1 {
 			t.Errorf("the forecast is %+v", f)
 		}
@@ -313,11 +313,11 @@ func TestFleetTopicOfUnreadSettings(t *testing.T) {
 		var release func()
 		f.Before = func(m *rig.FaultyMember) { release = m.Hold("EachSetting but one") }
 		a = f.Join("a", 1, Config{})
-		_, _, err := a.FleetTopic(t.Context(), "b-unread")
+		_, _, err := a.Admin().FleetTopic(t.Context(), "b-unread")
 		rig.Want(t, "FleetTopic", err, ErrReplaying)
 		release()
 		rig.Pass(2 * time.Second)
-		topic, reach, err := a.FleetTopic(t.Context(), "b-unread")
+		topic, reach, err := a.Admin().FleetTopic(t.Context(), "b-unread")
 		rig.Want(t, "FleetTopic", err, nil)
 		if topic.Settings.Concurrency != 7 || len(reach.Missing) > 0 {
 			t.Errorf("FleetTopic = %+v, %+v", topic, reach)

@@ -17,7 +17,7 @@ const (
 	judgedFor = 5 * time.Minute
 )
 
-// FleetForecast is tasks.Scheduler.FleetForecast.
+// FleetForecast is tasks.Admin.FleetForecast.
 func (s *Cluster) FleetForecast(ctx context.Context, o task.Outlook) (task.Forecast, task.Reach, error) {
 	var reach task.Reach
 	f, err := s.judged(ctx, o, true, func(o task.Outlook) (f task.Forecast, err error) {
@@ -27,7 +27,7 @@ func (s *Cluster) FleetForecast(ctx context.Context, o task.Outlook) (task.Forec
 	return f, reach, err
 }
 
-// NodeForecast is tasks.Scheduler.Forecast.
+// NodeForecast is tasks.Admin.Forecast.
 func (s *Cluster) NodeForecast(ctx context.Context, o task.Outlook) (task.Forecast, error) {
 	return s.judged(ctx, o, false, func(o task.Outlook) (task.Forecast, error) {
 		return s.engine.Forecast(ctx, o, s.engine.Now())

@@ -19,10 +19,10 @@ func TestForecastIsJudged(t *testing.T) {
 		a, b := fleet.Nodes[0], fleet.Nodes[1]
 		ahead := func(n *rig.Node) bool {
 			t.Helper()
-			_, _, err := n.Diagnose(t.Context()) // which has it judged
+			_, _, err := n.Admin().Diagnose(t.Context()) // which has it judged
 			rig.Want(t, "Diagnose", err, nil)
 			rig.Pass(5 * time.Second)
-			d, _, err := n.Diagnose(t.Context())
+			d, _, err := n.Admin().Diagnose(t.Context())
 			rig.Want(t, "Diagnose", err, nil)
 			told := slices.ContainsFunc(d.Troubles, func(x Trouble) bool { return x.Kind == TroubleAhead && strings.Contains(x.Detail, "300 tasks") })
 			if wait := n.Stats().ForecastWait; wait > time.Minute != told {
@@ -32,7 +32,7 @@ func TestForecastIsJudged(t *testing.T) {
 		}
 		judge := func(ctx context.Context, n *rig.Node, topic string) Foresight {
 			t.Helper()
-			f, _, err := n.FleetForecast(ctx, Outlook{Topic: topic, Window: 12 * time.Hour, Step: time.Hour})
+			f, _, err := n.Admin().FleetForecast(ctx, Outlook{Topic: topic, Window: 12 * time.Hour, Step: time.Hour})
 			rig.Want(t, "FleetForecast", err, nil)
 			return f.Judgement
 		}
@@ -80,12 +80,12 @@ func TestForecastIsJudged(t *testing.T) {
 		want("after a restart", b)
 		b.Crash()
 		rig.Pass(3 * time.Minute)
-		f, _, err := a.FleetForecast(t.Context(), Outlook{Window: 12 * time.Hour, Step: time.Hour})
+		f, _, err := a.Admin().FleetForecast(t.Context(), Outlook{Window: 12 * time.Hour, Step: time.Hour})
 		rig.Want(t, "FleetForecast", err, nil)
 		if j := f.Judgement; j.Rate.Delivered != 60 || f.Complete || !strings.Contains(j.Text, "not all tasks are in it") {
 			t.Errorf("after a crash: %+v", f)
 		}
-		own, err := a.Forecast(t.Context(), Outlook{Window: 12 * time.Hour, Step: time.Hour})
+		own, err := a.Admin().Forecast(t.Context(), Outlook{Window: 12 * time.Hour, Step: time.Hour})
 		if rig.Want(t, "Forecast", err, nil); own.Judgement.Rate.Delivered != 0 {
 			t.Errorf("a node alone, which has delivered nothing, is judged by %+v", own.Judgement.Rate)
 		}

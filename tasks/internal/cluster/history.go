@@ -23,7 +23,7 @@ func (s *Cluster) handlePast(_ context.Context, _ string, q pastQuery) (past.Par
 	return s.Past.Live(q.Topic, q.Step), nil
 }
 
-// FleetPast is tasks.Scheduler.FleetPast. The query was checked.
+// FleetPast is tasks.Admin.FleetPast. The query was checked.
 func (s *Cluster) FleetPast(ctx context.Context, q task.PastQuery) (task.Past, task.Reach, error) {
 	parts, reach, err := s.pastParts(ctx, q)
 	if err != nil {
@@ -120,14 +120,14 @@ func (s *Cluster) keptPast(ctx context.Context, q task.PastQuery, live []past.Pa
 	return found.(keptPast), nil
 }
 
-// Audit is tasks.Scheduler.Audit, without what a grant leaves out. The query was checked.
+// Audit is tasks.Admin.Audit, without what a grant leaves out. The query was checked.
 func (s *Cluster) Audit(ctx context.Context, q task.AuditQuery) (task.AuditPage, error) {
 	ctx, cancel := context.WithTimeout(ctx, readPastWithin)
 	defer cancel()
 	return s.Past.Entries(ctx, q)
 }
 
-// NodePast is tasks.Scheduler.Past: of this node's memory, and of what its ledger keeps if no other
+// NodePast is tasks.Admin.Past: of this node's memory, and of what its ledger keeps if no other
 // node shares that.
 func (s *Cluster) NodePast(ctx context.Context, q task.PastQuery) (task.Past, error) {
 	if s.Fleet == nil {

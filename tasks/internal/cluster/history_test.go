@@ -18,7 +18,7 @@ import (
 // than an hour ago, and perhaps more, which processes have counted that are gone.
 func wantHistory(f *rig.Fleet, n *rig.Node, total Counts) {
 	f.T.Helper()
-	h, reach, err := n.FleetPast(f.T.Context(), PastQuery{})
+	h, reach, err := n.Admin().FleetPast(f.T.Context(), PastQuery{})
 	if rig.Want(f.T, "FleetPast", err, nil); len(reach.Missing) > 0 {
 		f.T.Errorf("the history misses %v", reach.Missing)
 	}
@@ -105,7 +105,7 @@ func TestHistoryOfAWrongClock(t *testing.T) {
 				_, err := n.Schedule(t.Context(), Request{Topic: "t", Delay: 24 * time.Hour})
 				rig.Want(t, "Schedule", err, nil)
 			}
-			h, _, err := f.Nodes[0].FleetPast(t.Context(), PastQuery{})
+			h, _, err := f.Nodes[0].Admin().FleetPast(t.Context(), PastQuery{})
 			rig.Want(t, "FleetPast", err, nil)
 			scheduled := int64(0)
 			for i := range h.Points {

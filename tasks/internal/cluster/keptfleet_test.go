@@ -55,7 +55,7 @@ func wantKeptAt(t *testing.T, s *Scheduler, outcomes map[string]Outcome) {
 	if err != nil || len(page.Tasks) != len(outcomes) {
 		t.Fatalf("%d are listed, %v; want %d", len(page.Tasks), err, len(outcomes))
 	}
-	page, err = s.DeadTasks(ctx, "x", 0, "")
+	page, err = s.Admin().DeadTasks(ctx, "x", 0, "")
 	if err != nil || len(page.Tasks) != 0 {
 		t.Fatalf("%d are dead, %v", len(page.Tasks), err)
 	}
@@ -311,7 +311,7 @@ func keptAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error)) {
 	}
 	_, err = s.ScheduleBatch(t.Context(), requests)
 	rig.Want(t, "ScheduleBatch", err, nil)
-	_, err = s.Purge(t.Context(), "x")
+	_, err = s.Admin().Purge(t.Context(), "x")
 	rig.Want(t, "Purge", err, nil)
 	check := func() {
 		t.Helper()

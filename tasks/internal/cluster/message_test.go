@@ -55,19 +55,19 @@ func TestBroadcast(t *testing.T) {
 		a, c := f.Nodes[0], f.Nodes[2]
 		boxes := make([]inbox, len(f.Nodes))
 		for i, n := range f.Nodes {
-			rig.Want(t, "OnMessage", n.OnMessage("x", boxes[i].take), nil)
-			if got := n.OnMessage("x", boxes[i].take); !errors.Is(got, ErrInvalid) {
+			rig.Want(t, "OnMessage", n.Admin().OnMessage("x", boxes[i].take), nil)
+			if got := n.Admin().OnMessage("x", boxes[i].take); !errors.Is(got, ErrInvalid) {
 				t.Errorf("a second handler: %v", got)
 			}
 			peers := slices.DeleteFunc([]string{"a", "b", "c"}, func(name string) bool { return name == n.Name })
-			if got := n.Peers(); !slices.Equal(got, peers) {
+			if got := n.Admin().Peers(); !slices.Equal(got, peers) {
 				t.Errorf("node %s has the peers %q", n.Name, got)
 			}
 		}
 		for i := range 5000 {
-			a.Broadcast("x", fmt.Append(nil, i))
+			a.Admin().Broadcast("x", fmt.Append(nil, i))
 		}
-		a.Broadcast("y", []byte("without a handler"))
+		a.Admin().Broadcast("y", []byte("without a handler"))
 		rig.Pass(time.Second)
 		for i, wanted := range [][]string{nil, numbered("a", 5000), numbered("a", 5000)} {
 			if got := boxes[i].all(); !slices.Equal(got, wanted) {
@@ -76,9 +76,9 @@ func TestBroadcast(t *testing.T) {
 		}
 
 		long := bytes.Repeat([]byte("l"), MaxMessage)
-		c.Broadcast("x", long)
-		c.Broadcast("x", append(long, 'l'))
-		c.Broadcast("no name", nil)
+		c.Admin().Broadcast("x", long)
+		c.Admin().Broadcast("x", append(long, 'l'))
+		c.Admin().Broadcast("no name", nil)
 		rig.Pass(time.Second)
 		for i := range 2 {
 			if got := boxes[i].all(); len(got) != 5000*i+1 || got[5000*i] != "c: "+string(long) {
@@ -91,7 +91,7 @@ func TestBroadcast(t *testing.T) {
 
 		c.Stop()
 		rig.Pass(10 * time.Second)
-		if got := a.Peers(); !slices.Equal(got, []string{"b"}) {
+		if got := a.Admin().Peers(); !slices.Equal(got, []string{"b"}) {
 			t.Errorf("one node has ended, the peers are %q", got)
 		}
 	})
@@ -100,7 +100,7 @@ func TestBroadcast(t *testing.T) {
 func TestAsk(t *testing.T) {
 	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
 		a, b, c := f.Nodes[0], f.Nodes[1], f.Nodes[2]
-		rig.Want(t, "OnMessage", b.OnMessage("x", func(_ context.Context, from string, body []byte) ([]byte, error) {
+		rig.Want(t, "OnMessage", b.Admin().OnMessage("x", func(_ context.Context, from string, body []byte) ([]byte, error) {
 			switch string(body) {
 			case "absent":
 				return nil, fmt.Errorf("%w: no such thing", ErrNotFound)
@@ -116,7 +116,7 @@ func TestAsk(t *testing.T) {
 		ask := func(from *rig.Node, to, subject, body string) string {
 			t.Helper()
 			began := time.Now()
-			answer, err := from.Ask(t.Context(), to, subject, []byte(body))
+			answer, err := from.Admin().Ask(t.Context(), to, subject, []byte(body))
 			if took := time.Since(began); took > 100*time.Millisecond && !errors.Is(err, ErrNodeAway) {
 				t.Errorf("it took %v", took)
 			}
@@ -176,24 +176,24 @@ func TestHandlersOfMessagesHang(t *testing.T) {
 		a, b := f.Nodes[0], f.Nodes[1]
 		free := make(chan struct{})
 		var box inbox
-		rig.Want(t, "OnMessage", b.OnMessage("hangs", func(ctx context.Context, from string, body []byte) ([]byte, error) {
+		rig.Want(t, "OnMessage", b.Admin().OnMessage("hangs", func(ctx context.Context, from string, body []byte) ([]byte, error) {
 			<-free
 			return box.take(ctx, from, body)
 		}), nil)
-		rig.Want(t, "OnMessage", b.OnMessage("quick", box.take), nil)
+		rig.Want(t, "OnMessage", b.Admin().OnMessage("quick", box.take), nil)
 		for i := range 20_000 {
-			a.Broadcast("hangs", fmt.Append(nil, i))
+			a.Admin().Broadcast("hangs", fmt.Append(nil, i))
 		}
 		const most = 512
 		answers := make(chan error, most)
 		for range most - 1 { // and one broadcast
 			go func() {
-				_, err := a.Ask(t.Context(), "b", "hangs", nil)
+				_, err := a.Admin().Ask(t.Context(), "b", "hangs", nil)
 				answers <- err
 			}()
 		}
 		rig.Pass(time.Second)
-		_, err := a.Ask(t.Context(), "b", "quick", nil)
+		_, err := a.Admin().Ask(t.Context(), "b", "quick", nil)
 		rig.Want(t, "Ask while too many are under way", err, ErrOverloaded)
 		later(b, "x", "b1")
 		_, err = a.Get(t.Context(), "b1")
@@ -203,7 +203,7 @@ func TestHandlersOfMessagesHang(t *testing.T) {
 		for range most - 1 {
 			rig.Want(t, "Ask", <-answers, nil)
 		}
-		_, err = a.Ask(t.Context(), "b", "quick", []byte("now"))
+		_, err = a.Admin().Ask(t.Context(), "b", "quick", []byte("now"))
 		rig.Want(t, "Ask", err, nil)
 		rig.Pass(time.Second)
 		got := slices.DeleteFunc(box.all(), func(m string) bool { return m == "a: " || m == "a: now" })
@@ -218,17 +218,17 @@ func TestMessagesOfOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rig.New(t, Config{})
 		var box inbox
-		rig.Want(t, "OnMessage", r.OnMessage("x", box.take), nil)
-		r.Broadcast("x", []byte("hello"))
-		answer, err := r.Ask(t.Context(), r.NodeName(), "x", []byte("me"))
+		rig.Want(t, "OnMessage", r.Admin().OnMessage("x", box.take), nil)
+		r.Admin().Broadcast("x", []byte("hello"))
+		answer, err := r.Admin().Ask(t.Context(), r.Admin().NodeName(), "x", []byte("me"))
 		if rig.Want(t, "Ask", err, nil); string(answer) != "2" {
 			t.Errorf("answer %q", answer)
 		}
-		_, err = r.Ask(t.Context(), "other", "x", nil)
+		_, err = r.Admin().Ask(t.Context(), "other", "x", nil)
 		rig.Want(t, "Ask of another node", err, ErrNodeAway)
 		rig.Pass(time.Second)
-		if got := box.all(); !slices.Equal(got, []string{r.NodeName() + ": me"}) || len(r.Peers()) != 0 {
-			t.Errorf("got %q; peers %q", got, r.Peers())
+		if got := box.all(); !slices.Equal(got, []string{r.Admin().NodeName() + ": me"}) || len(r.Admin().Peers()) != 0 {
+			t.Errorf("got %q; peers %q", got, r.Admin().Peers())
 		}
 	})
 }
@@ -237,25 +237,25 @@ func TestMessagesOverRedis(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := newNamedRedisNode(t, server.URL(), "a"), newNamedRedisNode(t, server.URL(), "b")
 	var box inbox
-	rig.Want(t, "OnMessage", b.OnMessage("x", box.take), nil)
+	rig.Want(t, "OnMessage", b.Admin().OnMessage("x", box.take), nil)
 	a.waitFor("the nodes know one another", func() bool {
-		return slices.Equal(a.Peers(), []string{"b"}) && slices.Equal(b.Peers(), []string{"a"})
+		return slices.Equal(a.Admin().Peers(), []string{"b"}) && slices.Equal(b.Admin().Peers(), []string{"a"})
 	})
 	for i := range 5000 {
-		a.Broadcast("x", fmt.Append(nil, i))
+		a.Admin().Broadcast("x", fmt.Append(nil, i))
 	}
 	a.waitFor("all have come", func() bool { return len(box.all()) == 5000 })
 	if !slices.Equal(box.all(), numbered("a", 5000)) {
 		t.Error("they came out of order")
 	}
 	long := make([]byte, MaxMessage)
-	answer, err := a.Ask(t.Context(), "b", "x", long)
+	answer, err := a.Admin().Ask(t.Context(), "b", "x", long)
 	if rig.Want(t, "Ask", err, nil); string(answer) != fmt.Sprint(len(long)) {
 		t.Errorf("answer %q", answer)
 	}
-	a.Broadcast("x", long)
+	a.Admin().Broadcast("x", long)
 	a.waitFor("the long one has come", func() bool { return len(box.all()) == 5002 })
-	_, err = a.Ask(t.Context(), "b", "y", nil)
+	_, err = a.Admin().Ask(t.Context(), "b", "y", nil)
 	rig.Want(t, "Ask without a handler", err, ErrUnavailable)
 }
 
@@ -263,11 +263,11 @@ func TestMessagesOverRedis(t *testing.T) {
 func BenchmarkAskOverRedis(b *testing.B) {
 	server := redistest.Start(b)
 	from, to := newNamedRedisNode(b, server.URL(), "a"), newNamedRedisNode(b, server.URL(), "b")
-	rig.Want(b, "OnMessage", to.OnMessage("x", func(_ context.Context, _ string, body []byte) ([]byte, error) { return body, nil }), nil)
-	from.waitFor("the nodes know one another", func() bool { return len(from.Peers()) == 1 })
+	rig.Want(b, "OnMessage", to.Admin().OnMessage("x", func(_ context.Context, _ string, body []byte) ([]byte, error) { return body, nil }), nil)
+	from.waitFor("the nodes know one another", func() bool { return len(from.Admin().Peers()) == 1 })
 	body := make([]byte, 200)
 	for b.Loop() {
-		if _, err := from.Ask(b.Context(), "b", "x", body); err != nil {
+		if _, err := from.Admin().Ask(b.Context(), "b", "x", body); err != nil {
 			b.Fatal(err)
 		}
 	}

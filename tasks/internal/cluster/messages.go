@@ -64,7 +64,7 @@ func checkMessage(subject string, body []byte) error {
 	return f.Err()
 }
 
-// OnMessage is tasks.Scheduler.OnMessage.
+// OnMessage is tasks.Admin.OnMessage.
 func (s *Cluster) OnMessage(subject string, f task.MessageHandler) error {
 	if err := checkMessage(subject, nil); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (s *Cluster) callHandler(ctx context.Context, from string, q *messageQuery)
 	return body, err
 }
 
-// LivePeers is tasks.Scheduler.Peers.
+// LivePeers is tasks.Admin.Peers.
 func (s *Cluster) LivePeers() []string {
 	if s.NoPeers() {
 		return nil
@@ -140,7 +140,7 @@ func (s *Cluster) LivePeers() []string {
 	return live
 }
 
-// Broadcast is tasks.Scheduler.Broadcast.
+// Broadcast is tasks.Admin.Broadcast.
 func (s *Cluster) Broadcast(subject string, body []byte) {
 	if err := checkMessage(subject, body); err != nil {
 		s.engine.Config.Log.Error("broadcast not sent", "subject", task.Cut(subject, task.MaxReason), "error", err)
@@ -183,7 +183,7 @@ func (s *Cluster) broadcastLong(q *messageQuery) error {
 	return nil
 }
 
-// Ask is tasks.Scheduler.Ask.
+// Ask is tasks.Admin.Ask.
 func (s *Cluster) Ask(ctx context.Context, node, subject string, body []byte) ([]byte, error) {
 	if err := checkMessage(subject, body); err != nil {
 		return nil, err

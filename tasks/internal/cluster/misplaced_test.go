@@ -64,7 +64,7 @@ func TestMisplacedOnRedis(t *testing.T) {
 				}
 			}
 			if i%4 == 0 {
-				came, err := rig.Requeued(g.next().Requeue(t.Context(), "x", tasks.Requeue{IDs: []string{id}, Delay: time.Hour}))
+				came, err := rig.Requeued(g.next().Admin().Requeue(t.Context(), "x", tasks.Requeue{IDs: []string{id}, Delay: time.Hour}))
 				if err != nil || came != 1 {
 					t.Errorf("requeued %d, %v", came, err)
 				}

@@ -101,9 +101,9 @@ func TestMissingSpoolIsTold(t *testing.T) {
 func TestGiveUpSpools(t *testing.T) {
 	spooling(t, func(t *testing.T, _ *rig.Fleet, a, b *rig.Node) {
 		task, _ := missSpool(b, memledger.New())
-		rig.Want(t, "GiveUpSpools", a.GiveUpSpools(t.Context(), "b"), nil)
-		rig.Want(t, "GiveUpSpools, again", a.GiveUpSpools(t.Context(), "b"), nil)
-		rig.Want(t, "GiveUpSpools of no node", a.GiveUpSpools(t.Context(), "no"), ErrNoNode)
+		rig.Want(t, "GiveUpSpools", a.Admin().GiveUpSpools(t.Context(), "b"), nil)
+		rig.Want(t, "GiveUpSpools, again", a.Admin().GiveUpSpools(t.Context(), "b"), nil)
+		rig.Want(t, "GiveUpSpools of no node", a.Admin().GiveUpSpools(t.Context(), "no"), ErrNoNode)
 		for _, n := range []*rig.Node{a, b} {
 			_, err := n.Get(t.Context(), task.ID)
 			rig.Want(t, "Get", err, ErrNotFound)

@@ -52,7 +52,7 @@ func (s *Cluster) inMissingSpool(id string) error {
 	return err
 }
 
-// GiveUpSpools is tasks.Scheduler.GiveUpSpools.
+// GiveUpSpools is tasks.Admin.GiveUpSpools.
 func (s *Cluster) GiveUpSpools(ctx context.Context, name string) error {
 	n, err := s.FindNode(ctx, name)
 	if err != nil || s.Fleet == nil || len(n.MissingSpools) == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// NodeName is tasks.Scheduler.NodeName.
+// NodeName is tasks.Admin.NodeName.
 func (s *Cluster) NodeName() string {
 	if s.Fleet != nil {
 		return s.Fleet.node
@@ -45,7 +45,7 @@ func (s *Cluster) nodeStatus() task.NodeStatus {
 	return st
 }
 
-// Nodes is tasks.Scheduler.Nodes.
+// Nodes is tasks.Admin.Nodes.
 func (s *Cluster) Nodes(ctx context.Context) ([]task.Node, error) {
 	if s.engine.IsClosing() {
 		return nil, task.ErrClosed
@@ -92,7 +92,7 @@ func (s *Cluster) describeNodes(known []recovery.Node) []task.Node {
 	return all
 }
 
-// Node is tasks.Scheduler.Node.
+// Node is tasks.Admin.Node.
 func (s *Cluster) Node(ctx context.Context, name string) (task.Node, error) {
 	n, err := s.FindNode(ctx, name)
 	keys, ok := s.engine.Ledger.(recovery.KeyLister)

@@ -83,7 +83,7 @@ func TestNoFalseNotFoundAfterALoss(t *testing.T) {
 				rig.Want(t, call, err, nil)
 			}
 			for i, id := range made {
-				known("Cancel of a made id", func() error { return b.CancelOnce(t.Context(), id) })
+				known("Cancel of a made id", func() error { return b.Admin().CancelOnce(t.Context(), id) })
 				id = fmt.Sprint("chosen-", i)
 				switch i % 4 {
 				case 0:
@@ -104,7 +104,7 @@ func TestNoFalseNotFoundAfterALoss(t *testing.T) {
 						return err
 					})
 				}
-				known("Cancel of a chosen id", func() error { return b.CancelOnce(t.Context(), id) })
+				known("Cancel of a chosen id", func() error { return b.Admin().CancelOnce(t.Context(), id) })
 			}
 			known("Cancel again", func() error { return b.Cancel(t.Context(), "cancelled") })
 			if !strings.Contains(what, "everything") { // Redis had the only copies
@@ -112,7 +112,7 @@ func TestNoFalseNotFoundAfterALoss(t *testing.T) {
 				known("Get of a finished task", func() error { _, err := b.Get(t.Context(), "kept"); return err })
 			}
 			for _, id := range []string{made[0], "chosen-0", "unknown"} {
-				b.waitFor("it is known again what does not exist", func() bool { return errors.Is(b.CancelOnce(t.Context(), id), ErrNotFound) })
+				b.waitFor("it is known again what does not exist", func() bool { return errors.Is(b.Admin().CancelOnce(t.Context(), id), ErrNotFound) })
 			}
 		})
 	}
@@ -127,7 +127,7 @@ func TestNotFoundAfterAnOrderlyEnd(t *testing.T) {
 	rig.Want(t, "Schedule", err, nil)
 	g.nodes[1].schedule("x", "chosen")
 	for _, id := range []string{task.ID, "chosen"} {
-		rig.Want(t, "CancelOnce", g.nodes[1].CancelOnce(t.Context(), id), nil)
+		rig.Want(t, "CancelOnce", g.nodes[1].Admin().CancelOnce(t.Context(), id), nil)
 	}
 	rig.Want(t, "Close", g.nodes[1].Close(t.Context()), nil)
 	for _, id := range []string{task.ID, "chosen", "unknown"} {

@@ -11,7 +11,7 @@ import (
 // pastOf sums up what a node answers.
 func pastOf(t *testing.T, n *rig.Node, q PastQuery) (scheduled int64, p Past) {
 	t.Helper()
-	p, _, err := n.FleetPast(t.Context(), q)
+	p, _, err := n.Admin().FleetPast(t.Context(), q)
 	rig.Want(t, "FleetPast", err, nil)
 	if p.Unread != nil {
 		t.Errorf("the ledger: %v", p.Unread)
@@ -97,7 +97,7 @@ func TestPastRefuses(t *testing.T) {
 			"topic": {Topic: "no topic"},
 			"from":  {From: now.Add(-26*time.Hour - time.Minute), To: now},
 		} {
-			_, err := r.Past(t.Context(), q)
+			_, err := r.Admin().Past(t.Context(), q)
 			rig.Want(t, field, err, ErrInvalid)
 		}
 	})
@@ -114,7 +114,7 @@ func TestPastIsReadOnce(t *testing.T) {
 		rig.Pass(2 * time.Minute)
 		_, first := pastOf(t, n, PastQuery{From: began})
 		first.Marks = append(first.Marks[:0], Mark{Kind: "changed"})
-		n.Record(AuditEntry{Verb: "pause", Topic: "t"}) // it is no mark of an answer that is kept
+		n.Admin().Record(AuditEntry{Verb: "pause", Topic: "t"}) // it is no mark of an answer that is kept
 		_, again := pastOf(t, n, PastQuery{From: began})
 		if len(again.Marks) != 1 || again.Marks[0].Kind != "node_started" {
 			t.Errorf("the marks are %+v", again.Marks)

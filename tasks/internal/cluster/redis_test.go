@@ -138,7 +138,7 @@ func (n *redisNode) all() map[string]string {
 	}
 	var dead Page
 	rig.Want(n.t, "DeadTasks", n.answered("DeadTasks", func() (err error) {
-		dead, err = n.DeadTasks(n.t.Context(), "x", 1000, "")
+		dead, err = n.Admin().DeadTasks(n.t.Context(), "x", 1000, "")
 		return err
 	}), nil)
 	for _, t := range dead.Tasks {
@@ -197,7 +197,7 @@ func TestDamagedRecordInRedis(t *testing.T) {
 	rig.Want(t, "Get", err, ErrUnavailable)
 	_, err = n.Schedule(t.Context(), Request{ID: "damaged-dead", Topic: "x"})
 	rig.Want(t, "Schedule", err, ErrDead)
-	if came, err := rig.Requeued(n.Requeue(t.Context(), "x", Requeue{})); came != 0 || err != nil {
+	if came, err := rig.Requeued(n.Admin().Requeue(t.Context(), "x", Requeue{})); came != 0 || err != nil {
 		t.Errorf("requeued %d, %v", came, err)
 	}
 	if held := server.Do("hget", "lapse:{a/0}:tasks", "damaged"); held != "short" {
@@ -215,7 +215,7 @@ func TestChangeOfTopicRightAfterAnotherNode(t *testing.T) {
 		topic := fmt.Sprint("x", i)
 		_, err := a.SetTopic(t.Context(), topic, TopicSettings{Lease: time.Minute}, -1)
 		rig.Want(t, "SetTopic", err, nil)
-		_, err = b.ChangeTopic(t.Context(), topic, -1, func(s *TopicSettings) error {
+		_, err = b.Admin().ChangeTopic(t.Context(), topic, -1, func(s *TopicSettings) error {
 			if s.Lease != time.Minute {
 				return fmt.Errorf("the change is based on a lease of %v", s.Lease)
 			}
@@ -226,7 +226,7 @@ func TestChangeOfTopicRightAfterAnotherNode(t *testing.T) {
 
 		made, err := a.SetTopic(t.Context(), topic+".y", TopicSettings{Lease: time.Minute}, -1)
 		rig.Want(t, "SetTopic", err, nil)
-		made, err = b.ChangeTopic(t.Context(), topic+".y", made.Revision, func(s *TopicSettings) error {
+		made, err = b.Admin().ChangeTopic(t.Context(), topic+".y", made.Revision, func(s *TopicSettings) error {
 			s.Weight = 2
 			return nil
 		})

@@ -60,7 +60,7 @@ func (g *redisFleet) wantGone(ids ...string) {
 func (g *redisFleet) wantAfterChange() {
 	g.t.Helper()
 	g.wantGone("acked", "cancelled", "in-flight", "old-0", "old-99")
-	came, err := rig.Requeued(g.next().Requeue(g.t.Context(), "x", tasks.Requeue{IDs: []string{"buried"}}))
+	came, err := rig.Requeued(g.next().Admin().Requeue(g.t.Context(), "x", tasks.Requeue{IDs: []string{"buried"}}))
 	if err != nil || came != 1 {
 		g.t.Errorf("requeued %d, %v", came, err)
 	}

@@ -50,10 +50,10 @@ func TestSettingsReachOtherNodes(t *testing.T) {
 	rig.Want(t, "SetTopic", err, nil)
 	_, err = b.SetTopic(t.Context(), "x", TopicSettings{Lease: 2 * time.Hour}, set.Revision-1)
 	rig.Want(t, "SetTopic with an old revision", err, ErrRevision)
-	rig.Want(t, "PauseTopic", b.PauseTopic(t.Context(), "x", true), nil)
+	rig.Want(t, "PauseTopic", b.Admin().PauseTopic(t.Context(), "x", true), nil)
 	waitFor("the pause is known", a, time.Hour, set.Revision+1)
 
-	rig.Want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), nil)
+	rig.Want(t, "DeleteTopic", a.Admin().DeleteTopic(t.Context(), "x", -1), nil)
 	b.waitFor("the deletion is known", func() bool {
 		_, err := b.Topic("x")
 		return errors.Is(err, ErrNoTopic)
@@ -115,7 +115,7 @@ func TestOneChangeOfSettings(t *testing.T) {
 		rig.Want(t, "SetTopic", err, nil)
 		waitFor("it knows the change", "t7", time.Duration(i+2)*time.Minute)
 	}
-	rig.Want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "t8", -1), nil)
+	rig.Want(t, "DeleteTopic", a.Admin().DeleteTopic(t.Context(), "t8", -1), nil)
 	waitFor("it knows the deletion", "t8", 0)
 	if n := scans() - before; n > 0 {
 		t.Errorf("6 changes of one topic led to %d reads of all topics", n)

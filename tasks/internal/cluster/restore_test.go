@@ -84,7 +84,7 @@ func TestPauseAfterALoss(t *testing.T) {
 			}
 			for _, paused := range []bool{true, false} {
 				n := g.next()
-				rig.Want(t, "PauseTopic", n.PauseTopic(t.Context(), "x", paused), nil)
+				rig.Want(t, "PauseTopic", n.Admin().PauseTopic(t.Context(), "x", paused), nil)
 				g.waitFor("it knows of the pause", func(n *redisNode) bool {
 					x, err := n.Topic("x")
 					return err == nil && x.Settings.Paused == paused
@@ -130,7 +130,7 @@ func TestDeletedTopicAfterALoss(t *testing.T) {
 		for lease := time.Minute; lease <= 5*time.Minute; lease += time.Minute {
 			g.setLease(lease, -1)
 		}
-		rig.Want(t, "DeleteTopic", g.nodes[0].DeleteTopic(t.Context(), "x", -1), nil)
+		rig.Want(t, "DeleteTopic", g.nodes[0].Admin().DeleteTopic(t.Context(), "x", -1), nil)
 		g.waitFor("it has forgotten the lease", func(n *redisNode) bool {
 			x, err := n.Topic("x")
 			return errors.Is(err, ErrNoTopic) || err == nil && x.Revision == 0

@@ -29,7 +29,7 @@ func TestScan(t *testing.T) {
 			found := make(map[string]int)
 			q := ScanQuery{Topics: []string{"x"}, Limit: limit}
 			for pages := 0; pages == 0 || q.Cursor != 0; pages++ {
-				p, err := f.Nodes[pages%3].Scan(t.Context(), q)
+				p, err := f.Nodes[pages%3].Admin().Scan(t.Context(), q)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -53,10 +53,10 @@ func TestScan(t *testing.T) {
 				t.Errorf("limit %d: %d tasks were found", limit, len(found))
 			}
 		}
-		if p, err := f.Nodes[0].Scan(t.Context(), ScanQuery{Limit: 1, Cursor: 1 << 60}); err != nil || len(p.Tasks) != 0 || p.Cursor != 0 {
+		if p, err := f.Nodes[0].Admin().Scan(t.Context(), ScanQuery{Limit: 1, Cursor: 1 << 60}); err != nil || len(p.Tasks) != 0 || p.Cursor != 0 {
 			t.Errorf("behind the end: %+v (%v)", p, err)
 		}
-		if _, err := f.Nodes[0].Scan(t.Context(), ScanQuery{}); !errors.Is(err, ErrInvalid) {
+		if _, err := f.Nodes[0].Admin().Scan(t.Context(), ScanQuery{}); !errors.Is(err, ErrInvalid) {
 			t.Errorf("without a limit: %v", err)
 		}
 	})
@@ -70,11 +70,11 @@ func TestCancelOnce(t *testing.T) {
 			if _, err := f.Nodes[0].Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
-			if err := n.CancelOnce(t.Context(), id); err != nil {
+			if err := n.Admin().CancelOnce(t.Context(), id); err != nil {
 				t.Errorf("node %s: %v", n.Name, err)
 			}
 			for _, n := range f.Nodes {
-				if err := n.CancelOnce(t.Context(), id); !errors.Is(err, ErrNotFound) {
+				if err := n.Admin().CancelOnce(t.Context(), id); !errors.Is(err, ErrNotFound) {
 					t.Errorf("node %s, again: %v", n.Name, err)
 				}
 			}

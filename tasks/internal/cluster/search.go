@@ -128,7 +128,7 @@ func (c *searchCursor) encode() string {
 }
 
 // Search reads a part of a search of this node alone, or of all nodes. The query was checked.
-// Errors: as of tasks.Scheduler.FleetSearch.
+// Errors: as of tasks.Admin.FleetSearch.
 func (s *Cluster) Search(ctx context.Context, q task.SearchQuery, all bool) (f task.Found, reach task.Reach, err error) {
 	c, ok := decodeSearchCursor(q.Cursor, q.Text)
 	if !ok {

@@ -33,7 +33,7 @@ func search(ctx context.Context, t testing.TB, at func(parts int) *Scheduler, q 
 	t.Helper()
 	all.tasks, all.groups, all.topics, all.missing = make(map[string]State), make(map[string]bool), make(map[string]bool), make(map[string]bool)
 	for all.parts = 1; all.parts <= rig.MostPages; all.parts++ {
-		f, reach, err := at(all.parts).FleetSearch(ctx, q)
+		f, reach, err := at(all.parts).Admin().FleetSearch(ctx, q)
 		if err != nil {
 			t.Fatalf("part %d of the search: %v", all.parts, err)
 		}
@@ -129,7 +129,7 @@ func wantSearch(t *testing.T, at func(int) *Scheduler) {
 			t.Errorf("limit %d: the first part begins with %+v", limit, f)
 		}
 	}
-	f, _, err := at(1).FleetSearch(t.Context(), SearchQuery{Text: "7"})
+	f, _, err := at(1).Admin().FleetSearch(t.Context(), SearchQuery{Text: "7"})
 	rig.Want(t, "FleetSearch", err, nil)
 	var ids []string
 	for _, x := range f.Tasks {
@@ -150,7 +150,7 @@ func TestSearch(t *testing.T) {
 		wantSearch(t, always(r.Scheduler))
 		all := 0
 		for q := (SearchQuery{Text: "7"}); ; {
-			f, err := r.Search(t.Context(), q)
+			f, err := r.Admin().Search(t.Context(), q)
 			rig.Want(t, "Search", err, nil)
 			all += len(f.Tasks)
 			if q.Cursor = f.Cursor; q.Cursor == "" {
@@ -161,12 +161,12 @@ func TestSearch(t *testing.T) {
 			t.Errorf("the node alone finds %d", all)
 		}
 		for _, q := range []SearchQuery{{Text: "8", Cursor: "x"}, {Text: "a/b"}, {}} {
-			_, _, err := r.FleetSearch(t.Context(), q)
+			_, _, err := r.Admin().FleetSearch(t.Context(), q)
 			rig.Want(t, "FleetSearch", err, ErrInvalid)
 		}
-		f, _, err := r.FleetSearch(t.Context(), SearchQuery{Text: "7", Limit: 1})
+		f, _, err := r.Admin().FleetSearch(t.Context(), SearchQuery{Text: "7", Limit: 1})
 		rig.Want(t, "FleetSearch", err, nil)
-		_, _, err = r.FleetSearch(t.Context(), SearchQuery{Text: "8", Cursor: f.Cursor})
+		_, _, err = r.Admin().FleetSearch(t.Context(), SearchQuery{Text: "8", Cursor: f.Cursor})
 		rig.Want(t, "the cursor of another search", err, ErrInvalid)
 	})
 }
@@ -337,7 +337,7 @@ func TestSearchesAtOnce(t *testing.T) {
 		_, err = n.Settle(t.Context(), Verdict{Verb: Bury, Reason: "refused"}, []string{ds[0].Receipt()})
 		rig.Want(t, "Settle", err, nil)
 		rig.Pass(time.Second)
-		first, _, err := n.FleetSearch(t.Context(), SearchQuery{Text: "a"})
+		first, _, err := n.Admin().FleetSearch(t.Context(), SearchQuery{Text: "a"})
 		if rig.Want(t, "FleetSearch", err, nil); first.Cursor == "" {
 			t.Fatal("the dead were not left to the second part")
 		}
@@ -347,7 +347,7 @@ func TestSearchesAtOnce(t *testing.T) {
 		var group sync.WaitGroup
 		for range 4 {
 			group.Go(func() {
-				_, _, err := n.FleetSearch(waits, SearchQuery{Text: "a", Cursor: first.Cursor, Within: 10 * time.Second})
+				_, _, err := n.Admin().FleetSearch(waits, SearchQuery{Text: "a", Cursor: first.Cursor, Within: 10 * time.Second})
 				if !errors.Is(err, context.Canceled) {
 					t.Errorf("a search that was left: %v", err)
 				}
@@ -355,14 +355,14 @@ func TestSearchesAtOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		began := time.Now()
-		stuck, _, err := n.FleetSearch(t.Context(), SearchQuery{Text: "a", Cursor: first.Cursor})
+		stuck, _, err := n.Admin().FleetSearch(t.Context(), SearchQuery{Text: "a", Cursor: first.Cursor})
 		if rig.Want(t, "FleetSearch", err, nil); len(stuck.Tasks) > 0 || stuck.Cursor == "" || time.Since(began) != time.Second {
 			t.Errorf("the fifth one: %+v after %v", stuck, time.Since(began))
 		}
 		leave()
 		group.Wait()
 		release()
-		next, _, err := n.FleetSearch(t.Context(), SearchQuery{Text: "a", Cursor: stuck.Cursor})
+		next, _, err := n.Admin().FleetSearch(t.Context(), SearchQuery{Text: "a", Cursor: stuck.Cursor})
 		if rig.Want(t, "FleetSearch", err, nil); len(next.Tasks) != 1 || next.Tasks[0].Task.State != Dead {
 			t.Errorf("later: %+v", next)
 		}
@@ -373,7 +373,7 @@ func TestSearchesAtOnce(t *testing.T) {
 // wait for the ledger of b, which has the dead, as long as their callers do. These ask at.
 func turnsTaken(t *testing.T, f *rig.Fleet, at *rig.Node) (cursor string, leave, release func()) {
 	t.Helper()
-	first, _, err := at.FleetSearch(t.Context(), SearchQuery{Text: "7"})
+	first, _, err := at.Admin().FleetSearch(t.Context(), SearchQuery{Text: "7"})
 	if rig.Want(t, "FleetSearch", err, nil); first.Cursor == "" {
 		t.Fatal("the dead were not left to the second part")
 	}
@@ -382,7 +382,7 @@ func turnsTaken(t *testing.T, f *rig.Fleet, at *rig.Node) (cursor string, leave,
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
-			_, _, err := at.FleetSearch(waits, SearchQuery{Text: "7", Cursor: first.Cursor, Within: 10 * time.Second})
+			_, _, err := at.Admin().FleetSearch(waits, SearchQuery{Text: "7", Cursor: first.Cursor, Within: 10 * time.Second})
 			rig.Want(t, "a search that was left", err, context.Canceled)
 		})
 	}
@@ -398,7 +398,7 @@ func TestSearchWaitsForTheTurnOfAnotherNode(t *testing.T) {
 		fillStates(t, func(i int) *Scheduler { return f.Nodes[(i+1)%2].Scheduler })
 		cursor, leave, release := turnsTaken(t, f, b)
 		for range 5 {
-			stuck, reach, err := a.FleetSearch(t.Context(), SearchQuery{Text: "7", Cursor: cursor})
+			stuck, reach, err := a.Admin().FleetSearch(t.Context(), SearchQuery{Text: "7", Cursor: cursor})
 			if rig.Want(t, "FleetSearch", err, nil); !stuck.Complete || len(reach.Missing) > 0 || stuck.Cursor != cursor || len(stuck.Tasks) > 0 {
 				t.Fatalf("without a turn of b: %+v, missing %v", stuck, reach.Missing)
 			}
@@ -422,7 +422,7 @@ func TestSearchThatIsLeftEndsEverywhere(t *testing.T) {
 		began := time.Now()
 		leave()
 		synctest.Wait()
-		found, err := b.Search(t.Context(), SearchQuery{Text: "7"})
+		found, err := b.Admin().Search(t.Context(), SearchQuery{Text: "7"})
 		if rig.Want(t, "Search", err, nil); len(found.Tasks) == 0 || time.Since(began) > 0 {
 			t.Errorf("b has no turn: %+v after %v", found, time.Since(began))
 		}

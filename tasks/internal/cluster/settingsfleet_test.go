@@ -16,7 +16,7 @@ const settingsPatience = 500 * time.Millisecond
 func TestSettingsHoldAtAllNodes(t *testing.T) {
 	t.Parallel()
 	g := newRedisFleet(t, redistest.Start(t).URL(), "a", "b", "c")
-	g.waitFor("the nodes know each other", func(n *redisNode) bool { return len(n.Peers()) == 2 })
+	g.waitFor("the nodes know each other", func(n *redisNode) bool { return len(n.Admin().Peers()) == 2 })
 	ctx := t.Context()
 	holds := func(what string, change func() error, holds func(TopicSettings) bool) {
 		t.Helper()
@@ -37,10 +37,10 @@ func TestSettingsHoldAtAllNodes(t *testing.T) {
 		_, err := g.nodes[0].SetTopic(ctx, "x", TopicSettings{KeepFinished: time.Hour}, -1)
 		return err
 	}, func(set TopicSettings) bool { return set.KeepFinished == time.Hour })
-	holds("PauseTopic", func() error { return g.nodes[1].PauseTopic(ctx, "x", true) },
+	holds("PauseTopic", func() error { return g.nodes[1].Admin().PauseTopic(ctx, "x", true) },
 		func(set TopicSettings) bool { return set.Paused })
 	holds("ChangeTopic", func() error {
-		_, err := g.nodes[2].ChangeTopic(ctx, "x", -1, func(set *TopicSettings) error { set.Retry.MaxAttempts = 7; return nil })
+		_, err := g.nodes[2].Admin().ChangeTopic(ctx, "x", -1, func(set *TopicSettings) error { set.Retry.MaxAttempts = 7; return nil })
 		return err
 	}, func(set TopicSettings) bool { return set.Paused && set.Retry.MaxAttempts == 7 })
 }

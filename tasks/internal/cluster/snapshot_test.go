@@ -72,7 +72,7 @@ func TestShardMovesWhileAllAreAsked(t *testing.T) {
 					}
 				})
 				during(func() {
-					rig.Want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), ErrInUse)
+					rig.Want(t, "DeleteTopic", a.Admin().DeleteTopic(t.Context(), "x", -1), ErrInUse)
 				})
 				during(func() {
 					got, err := a.CancelGroup(t.Context(), "g")
@@ -86,13 +86,13 @@ func TestShardMovesWhileAllAreAsked(t *testing.T) {
 				dead := shardID.NewID()
 				bury(b, "x", dead)
 				during(func() {
-					page, err := a.DeadTasks(t.Context(), "x", 0, "")
+					page, err := a.Admin().DeadTasks(t.Context(), "x", 0, "")
 					if err != nil || !slices.Equal(rig.IDsOf(page.Tasks), []string{dead}) {
 						t.Errorf("DeadTasks = %v, %v", rig.IDsOf(page.Tasks), err)
 					}
 				})
 				during(func() {
-					q, err := a.Requeue(t.Context(), "x", Requeue{IDs: []string{dead}, Delay: time.Hour})
+					q, err := a.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{dead}, Delay: time.Hour})
 					if err != nil || q.Requeued != 1 || q.Unknown != nil {
 						t.Errorf("Requeue = %+v, %v", q, err)
 					}

@@ -28,7 +28,7 @@ func BenchmarkWorstTopics(b *testing.B) {
 				}
 			}
 			for i := 0; b.Loop(); i++ {
-				page, reach, err := f.Nodes[0].FleetTopics(b.Context(), TopicQuery{Sort: SortWorst, Limit: 20, Search: fmt.Sprintf("%.*s", i%2, "t")})
+				page, reach, err := f.Nodes[0].Admin().FleetTopics(b.Context(), TopicQuery{Sort: SortWorst, Limit: 20, Search: fmt.Sprintf("%.*s", i%2, "t")})
 				if err != nil || len(page.Topics) != 20 || page.Matched != topics || len(reach.Nodes) != 2 {
 					b.Fatal(page.Matched, reach, err)
 				}

@@ -93,7 +93,7 @@ func wantSorted(f *rig.Fleet, n *rig.Node, topics []task.Topic, rng *rand.Rand) 
 			wanted = append(wanted, fmt.Sprint(matching[i].Name, matching[i].Counts))
 		}
 		for q := (TopicQuery{Limit: 1 + rng.IntN(4), Sort: sort, Search: search}); len(got) <= len(wanted); {
-			page, reach, err := n.FleetTopics(f.T.Context(), q)
+			page, reach, err := n.Admin().FleetTopics(f.T.Context(), q)
 			rig.Want(f.T, "FleetTopics", err, nil)
 			if len(page.Topics) > q.Limit || page.Matched != len(matching) || len(reach.Missing) > 0 {
 				f.T.Errorf("a page of %d topics by %s has %d of %d, want of %d; missing %v", q.Limit, sort, len(page.Topics), page.Matched, len(matching), reach.Missing)
@@ -116,7 +116,7 @@ func TestTopicQueryIsChecked(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
 			r.Must(Request{Topic: name, Delay: time.Hour})
 		}
-		page, err := r.ListTopics(TopicQuery{Sort: SortPending, Limit: 1})
+		page, err := r.Admin().ListTopics(TopicQuery{Sort: SortPending, Limit: 1})
 		if rig.Want(t, "ListTopics", err, nil); page.NextCursor == "" || page.Matched != 2 {
 			t.Fatalf("the first page is %+v", page)
 		}
@@ -125,19 +125,19 @@ func TestTopicQueryIsChecked(t *testing.T) {
 			"search": {Search: strings.Repeat("x", MaxSearch+1)},
 			"cursor": {Sort: SortDead, Cursor: page.NextCursor},
 		} {
-			_, err := r.ListTopics(q)
+			_, err := r.Admin().ListTopics(q)
 			if rig.Want(t, field, err, ErrInvalid); err != nil && !strings.Contains(err.Error(), field) {
 				t.Errorf("%s: %v", field, err)
 			}
-			_, _, err = r.FleetTopics(t.Context(), q)
+			_, _, err = r.Admin().FleetTopics(t.Context(), q)
 			rig.Want(t, field, err, ErrInvalid)
 		}
 		for _, cursor := range []string{"pending", "pending~0~1", "pending~0~1~", "pending~0~1~a b", "pending~0~+1~a", "pending~0~1~-", "a", "~~~"} {
-			_, err := r.ListTopics(TopicQuery{Sort: SortPending, Cursor: cursor})
+			_, err := r.Admin().ListTopics(TopicQuery{Sort: SortPending, Cursor: cursor})
 			rig.Want(t, cursor, err, ErrInvalid)
 		}
 		// A token sees its own topics only.
-		page, _, err = r.FleetTopics(WithGrant(t.Context(), &Grant{Topics: []string{"b"}}), TopicQuery{Sort: SortPending})
+		page, _, err = r.Admin().FleetTopics(WithGrant(t.Context(), &Grant{Topics: []string{"b"}}), TopicQuery{Sort: SortPending})
 		if rig.Want(t, "FleetTopics", err, nil); page.Matched != 1 || page.Topics[0].Name != "b" {
 			t.Errorf("the page is %+v", page)
 		}
@@ -166,18 +166,18 @@ func TestSortedTopicsBeyondThePage(t *testing.T) {
 			return names
 		}
 		for _, sort := range []TopicSort{SortName, SortPending} {
-			page, err := f.Nodes[1].ListTopics(TopicQuery{Sort: sort, Search: "t"})
+			page, err := f.Nodes[1].Admin().ListTopics(TopicQuery{Sort: sort, Search: "t"})
 			rig.Want(t, "ListTopics", err, nil)
 			wanted := first(page, told)
 			if got := ranked(t, f.Nodes[0], f.Nodes[1].Name, sort, told*104); !slices.Equal(got, wanted) {
 				t.Errorf("by %s, the node tells of %v, want %v", sort, got, wanted)
 			}
 			for _, n := range f.Nodes {
-				page, _, err := n.FleetTopics(t.Context(), TopicQuery{Sort: sort, Search: "t", Limit: told})
+				page, _, err := n.Admin().FleetTopics(t.Context(), TopicQuery{Sort: sort, Search: "t", Limit: told})
 				if rig.Want(t, "FleetTopics", err, nil); !slices.Equal(first(page, told), wanted) {
 					t.Errorf("by %s, the first topics at %s are %v, want %v", sort, n.Name, first(page, told), wanted)
 				}
-				page, _, err = n.FleetTopics(t.Context(), TopicQuery{Sort: sort, Search: "t", Cursor: string(sort) + "~9~0~z"})
+				page, _, err = n.Admin().FleetTopics(t.Context(), TopicQuery{Sort: sort, Search: "t", Cursor: string(sort) + "~9~0~z"})
 				if rig.Want(t, "FleetTopics", err, nil); len(first(page, 1)) > 0 || page.NextCursor != "" {
 					t.Errorf("by %s, behind the last topic %s lists %v", sort, n.Name, page)
 				}

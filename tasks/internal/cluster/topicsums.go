@@ -83,7 +83,7 @@ func (s *Cluster) sumTopics(most int) (sums *Sums, many bool) {
 	return sums, len(sums.Topics)+sums.Beyond > task.MaxStatsTopics
 }
 
-// TopicPage is tasks.Scheduler.ListTopics of a query with a limit.
+// TopicPage is tasks.Admin.ListTopics of a query with a limit.
 func (s *Cluster) TopicPage(q task.TopicQuery) task.TopicPage {
 	if q.Sort != "" {
 		return s.sortedPage(q)

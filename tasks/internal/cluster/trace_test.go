@@ -68,7 +68,7 @@ func TestTraceIsKept(t *testing.T) {
 		wantHeaders(t, "the delivery", d.Task, headersOf(4, "tenant", "eu"))
 		r.SettleOne(Verdict{Verb: Bury}, d)
 		wantHeaders(t, "dead, it", r.MustGet("a"), headersOf(4, "tenant", "eu"))
-		_, err = r.Requeue(t.Context(), "t", Requeue{})
+		_, err = r.Admin().Requeue(t.Context(), "t", Requeue{})
 		rig.Want(t, "Requeue", err, nil)
 		wantHeaders(t, "requeued, it", r.Pull("t", "a")[0].Task, headersOf(4, "tenant", "eu"))
 	})

@@ -52,7 +52,7 @@ func TestWavesSurvive(t *testing.T) {
 			}
 			rig.Pass(time.Minute)
 			at := f.Nodes[random.IntN(3)]
-			w, reach, err := at.FleetWaves(t.Context(), WaveQuery{From: began, To: began.Add(6 * time.Hour)})
+			w, reach, err := at.Admin().FleetWaves(t.Context(), WaveQuery{From: began, To: began.Add(6 * time.Hour)})
 			rig.Want(t, "FleetWaves", err, nil)
 			if c := w.Total(); c.Open()+c.Ended() != made || !w.Complete || w.Since.After(began.Add(time.Minute)) {
 				t.Fatalf("round %d, at %s: %d of %d: %+v, since %v, complete %v, missing %v", round, at.Name, c.Open()+c.Ended(), made, c, w.Since, w.Complete, reach.Missing)
@@ -125,7 +125,7 @@ func (s *survivor) wants(what string, delivered int64, asks ...func(context.Cont
 }
 
 func (s *survivor) fleet(ctx context.Context, q WaveQuery) (Wave, error) {
-	w, _, err := s.FleetWaves(ctx, q)
+	w, _, err := s.Admin().FleetWaves(ctx, q)
 	return w, err
 }
 
@@ -139,10 +139,10 @@ func TestWavesSurviveOnDisk(t *testing.T) {
 	rig.Want(t, "Close", s.Close(t.Context()), nil)
 	s.start()
 	s.deliver(2)
-	s.wants("after a restart", 5, s.fleet, s.Waves)
+	s.wants("after a restart", 5, s.fleet, s.Admin().Waves)
 	rig.Want(t, "Close", s.Close(t.Context()), nil)
 	s.start()
-	s.wants("after another one", 5, s.fleet, s.Waves)
+	s.wants("after another one", 5, s.fleet, s.Admin().Waves)
 	rig.Want(t, "Close", s.Close(t.Context()), nil)
 }
 
@@ -177,7 +177,7 @@ func TestWavesSurviveInRedis(t *testing.T) {
 	proxy.Heal()
 	b.start()
 	b.wants("once it is back", 7, b.fleet)
-	b.wants("of its own", 4, b.Waves)
+	b.wants("of its own", 4, b.Admin().Waves)
 	rig.Want(t, "Close", b.Close(t.Context()), nil)
 	a.wants("without the one that has left", 7, a.fleet)
 

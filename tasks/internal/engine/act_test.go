@@ -18,7 +18,7 @@ import (
 func acted(t *testing.T, next func() *Scheduler, a Act) (all Acted) {
 	t.Helper()
 	for range rig.MostPages {
-		done, err := next().Act(t.Context(), a)
+		done, err := next().Admin().Act(t.Context(), a)
 		if err != nil {
 			t.Fatalf("Act(%+v): %v", a, err)
 		}
@@ -136,7 +136,7 @@ func (w *twin) single(a *Act, one *Task) (err error) {
 			alone := Act{Action: MoveAction, Shift: a.Shift, IDs: []string{one.ID}}
 			for range 2 {
 				var got Acted
-				got, err = s.Act(ctx, alone)
+				got, err = s.Admin().Act(ctx, alone)
 				if alone.Query.Cursor = got.Cursor; len(got.Failed) > 0 {
 					err = got.Failed[0].Err
 				}
@@ -156,12 +156,12 @@ func (w *twin) single(a *Act, one *Task) (err error) {
 		if one.State != Dead {
 			return ErrNotDead
 		}
-		_, err = s.Requeue(ctx, one.Topic, Requeue{IDs: []string{one.ID}, Due: a.Due})
+		_, err = s.Admin().Requeue(ctx, one.Topic, Requeue{IDs: []string{one.ID}, Due: a.Due})
 	case DeleteAction:
 		if one.State != Dead {
 			return ErrNotDead
 		}
-		_, err = s.DeleteDead(ctx, one.Topic, []string{one.ID})
+		_, err = s.Admin().DeleteDead(ctx, one.Topic, []string{one.ID})
 	}
 	return err
 }
@@ -331,20 +331,20 @@ func TestActsUnderAGrant(t *testing.T) {
 			r.SettleOne(Verdict{Verb: Bury}, d)
 		}
 		ctx := WithGrant(t.Context(), &Grant{Topics: []string{"a.*"}})
-		_, err := r.Act(ctx, Act{Action: CancelAction, Query: Query{Topic: "b.x"}})
+		_, err := r.Admin().Act(ctx, Act{Action: CancelAction, Query: Query{Topic: "b.x"}})
 		rig.Want(t, "Act", err, ErrNotGranted)
-		got, err := r.Act(ctx, Act{Action: FireAction, IDs: []string{"a.x", "b.x"}, Dry: true})
+		got, err := r.Admin().Act(ctx, Act{Action: FireAction, IDs: []string{"a.x", "b.x"}, Dry: true})
 		if rig.Want(t, "Act", err, nil); got.Matched != 2 || got.Done != 0 || len(got.Failed) != 1 || !errors.Is(got.Failed[0].Err, ErrNotFound) {
 			t.Errorf("fired %+v", got)
 		}
-		got, err = r.Act(ctx, Act{Action: DeleteAction, IDs: []string{"a.x.dead", "b.x.dead"}})
+		got, err = r.Admin().Act(ctx, Act{Action: DeleteAction, IDs: []string{"a.x.dead", "b.x.dead"}})
 		if rig.Want(t, "Act", err, nil); got.Done != 1 || len(got.Failed) != 1 || got.Failed[0].ID != "b.x.dead" || !errors.Is(got.Failed[0].Err, ErrNotDead) {
 			t.Errorf("deleted %+v", got)
 		}
 		if got := acted(t, func() *Scheduler { return r.Scheduler }, Act{Action: CancelAction, Query: Query{Group: "g"}, Dry: true}); got.Matched != 2 {
 			t.Errorf("without a grant: %+v", got)
 		}
-		got, err = r.Act(ctx, Act{Action: CancelAction, Query: Query{Group: "g"}})
+		got, err = r.Admin().Act(ctx, Act{Action: CancelAction, Query: Query{Group: "g"}})
 		if rig.Want(t, "Act", err, nil); got.Done != 1 || len(got.Failed) != 0 {
 			t.Errorf("cancelled %+v", got)
 		}
@@ -358,7 +358,7 @@ func TestWrongActs(t *testing.T) {
 		r.Must(Request{ID: "t", Topic: "x", Delay: time.Hour})
 		byTopic, soon := Query{Topic: "x"}, time.Now().Add(time.Minute)
 		shift := Act{Action: MoveAction, Shift: time.Second, Query: byTopic}
-		begun, err := r.Act(t.Context(), shift)
+		begun, err := r.Admin().Act(t.Context(), shift)
 		rig.Want(t, "Act", err, nil)
 		with := func(q Query, cursor string) Query { q.Cursor = cursor; return q }
 		ahead := query.ActCursor{Stamp: uint64(time.Now().Add(4000*time.Second).UnixMilli()) << 22, Digest: query.DigestAct(&shift)}.Encode()
@@ -387,7 +387,7 @@ func TestWrongActs(t *testing.T) {
 			"cursor  ":      {Action: MoveAction, Shift: time.Second, Query: with(byTopic, "x")},
 			"cursor   ":     {Action: MoveAction, Shift: time.Second, Query: with(byTopic, ahead)},
 		} {
-			_, err := r.Act(t.Context(), a)
+			_, err := r.Admin().Act(t.Context(), a)
 			e := (*InvalidError)(nil)
 			if !errors.As(err, &e) || e.Fields[0].Field != strings.TrimSpace(field) {
 				t.Errorf("%s: %v", field, err)

@@ -51,7 +51,7 @@ func TestShiftMovesATaskOnce(t *testing.T) {
 				now := func() *Scheduler { return r.Scheduler }
 				before := campaign(t, now, 60)
 				a := Act{Action: MoveAction, Shift: by, Query: Query{Topic: "x", Limit: 5}}
-				first, err := r.Act(t.Context(), a)
+				first, err := r.Admin().Act(t.Context(), a)
 				if rig.Want(t, "Act", err, nil); first.Done != 0 || first.Matched != 0 || first.Cursor == "" {
 					t.Fatalf("the first call: %+v", first)
 				}
@@ -63,7 +63,7 @@ func TestShiftMovesATaskOnce(t *testing.T) {
 					}
 					for range 2 {
 						a.Query.Cursor = pick(rng, cursors...) // a call that comes late
-						late, err := r.Act(t.Context(), a)
+						late, err := r.Admin().Act(t.Context(), a)
 						rig.Want(t, "Act", err, nil)
 						done += late.Done
 					}
@@ -71,7 +71,7 @@ func TestShiftMovesATaskOnce(t *testing.T) {
 						r.Restart()
 					}
 					a.Query.Cursor = last
-					next, err := r.Act(t.Context(), a)
+					next, err := r.Admin().Act(t.Context(), a)
 					if rig.Want(t, "Act", err, nil); len(next.Failed) > 0 {
 						t.Errorf("refused: %+v", next.Failed)
 					}
@@ -109,11 +109,11 @@ func TestShiftOfNamedTasksIsDoneOnce(t *testing.T) {
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		before := campaign(t, func() *Scheduler { return r.Scheduler }, 4)
 		a := Act{Action: MoveAction, Shift: time.Minute, IDs: append(sortedKeys(before), "none", sortedKeys(before)[0])}
-		first, err := r.Act(t.Context(), a)
+		first, err := r.Admin().Act(t.Context(), a)
 		rig.Want(t, "Act", err, nil)
 		for range 3 {
 			a.Query.Cursor = first.Cursor
-			got, err := r.Act(t.Context(), a)
+			got, err := r.Admin().Act(t.Context(), a)
 			rig.Want(t, "Act", err, nil)
 			if got.Done != 4 || len(got.Failed) != 1 || got.Failed[0].ID != "none" || !errors.Is(got.Failed[0].Err, ErrNotFound) || got.Cursor != "" {
 				t.Errorf("got %+v", got)
@@ -123,7 +123,7 @@ func TestShiftOfNamedTasksIsDoneOnce(t *testing.T) {
 		rig.Pass(2 * time.Second)
 		other := Act{Action: MoveAction, Shift: time.Hour, Query: Query{Topic: "x"}}
 		acted(t, func() *Scheduler { return r.Scheduler }, other)
-		got, err := r.Act(t.Context(), a)
+		got, err := r.Admin().Act(t.Context(), a)
 		if rig.Want(t, "Act", err, nil); len(got.Failed) != 5 || !errors.Is(got.Failed[0].Err, ErrRevision) {
 			t.Errorf("after another shift: %+v", got)
 		}
@@ -214,9 +214,9 @@ func TestShiftWhileShardsMove(t *testing.T) {
 					if rng.IntN(3) == 0 {
 						late := a
 						late.Query.Cursor = pick(rng, cursors...)
-						_, _ = live().Act(t.Context(), late)
+						_, _ = live().Admin().Act(t.Context(), late)
 					}
-					done, err := live().Act(t.Context(), a)
+					done, err := live().Admin().Act(t.Context(), a)
 					if err != nil {
 						if problems++; problems > 100 {
 							t.Fatal("Act:", err)
@@ -253,11 +253,11 @@ func TestActsSurviveACrash(t *testing.T) {
 			n.Must(Request{ID: fmt.Sprint("other", i), Topic: "y", Delay: time.Hour})
 		}
 		a := Act{Action: CancelAction, Query: Query{Topic: "x", Limit: 8}}
-		first, err := f.Nodes[1].Act(t.Context(), a)
+		first, err := f.Nodes[1].Admin().Act(t.Context(), a)
 		rig.Want(t, "Act", err, nil)
 		f.Nodes[0].Crash()
 		a.Query.Cursor = first.Cursor
-		got, err := f.Nodes[1].Act(t.Context(), a)
+		got, err := f.Nodes[1].Admin().Act(t.Context(), a)
 		if !errors.Is(err, ErrUnavailable) || got.Done > 0 {
 			t.Errorf("without the owner: %+v, %v", got, err)
 		}

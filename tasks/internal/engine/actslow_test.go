@@ -58,7 +58,7 @@ func TestActsPassTasksThatStayBusy(t *testing.T) {
 			t.Fatalf("%d of %d tasks are busy", stuck, number)
 		}
 		a := Act{Action: MoveAction, Due: time.Now().Add(3 * time.Hour), Query: Query{Topic: "x"}}
-		got, err := s.Act(t.Context(), a)
+		got, err := s.Admin().Act(t.Context(), a)
 		if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknown) || got.Done != number-stuck {
 			t.Errorf("%d tasks are busy: %+v, %v", stuck, got, err)
 		}
@@ -66,7 +66,7 @@ func TestActsPassTasksThatStayBusy(t *testing.T) {
 		l.shard.Store(-1)
 		rig.Pass(5 * time.Second)
 		for got.Done, a.Query.Cursor = 0, ""; ; {
-			rest, err := s.Act(t.Context(), a)
+			rest, err := s.Admin().Act(t.Context(), a)
 			rig.Want(t, "Act", err, nil)
 			got.Done += rest.Done
 			if a.Query.Cursor = rest.Cursor; rest.Cursor == "" {

@@ -21,14 +21,14 @@ func TestActsThatBeginTogether(t *testing.T) {
 			acts := make([]Act, len(f.Nodes))
 			for i, n := range f.Nodes {
 				acts[i] = Act{Action: MoveAction, Shift: time.Duration(1+i*i*24) * time.Hour, IDs: []string{"t"}}
-				first, err := n.Act(t.Context(), acts[i])
+				first, err := n.Admin().Act(t.Context(), acts[i])
 				rig.Want(t, "Act", err, nil)
 				acts[i].Query.Cursor = first.Cursor
 			}
 			moved := time.Duration(0)
 			for repeat := range 2 {
 				for i, a := range acts {
-					got, err := f.Nodes[(i+repeat)%3].Act(t.Context(), a)
+					got, err := f.Nodes[(i+repeat)%3].Admin().Act(t.Context(), a)
 					rig.Want(t, "Act", err, nil)
 					switch {
 					case got.Done == 1 && repeat == 0:
@@ -48,12 +48,12 @@ func TestActsThatBeginTogether(t *testing.T) {
 		if late == 0 {
 			t.Error("no act was refused")
 		}
-		moved, err := f.Nodes[0].Act(t.Context(), Act{Action: MoveAction, Due: time.Now().Add(time.Hour), Query: Query{Topic: "x"}})
+		moved, err := f.Nodes[0].Admin().Act(t.Context(), Act{Action: MoveAction, Due: time.Now().Add(time.Hour), Query: Query{Topic: "x"}})
 		if rig.Want(t, "Act", err, nil); moved.Done != 1 {
 			t.Errorf("moved: %+v", moved)
 		}
 		for range 20 {
-			fired, err := f.Nodes[1].Act(t.Context(), Act{Action: FireAction, Query: Query{Topic: "x"}})
+			fired, err := f.Nodes[1].Admin().Act(t.Context(), Act{Action: FireAction, Query: Query{Topic: "x"}})
 			rig.Want(t, "Act", err, nil)
 			if ready := f.Nodes[0].MustGet("t").State == Ready; ready != (fired.Done == 1) || fired.Matched != 1 {
 				t.Fatalf("fired: %+v; ready: %v", fired, ready)
@@ -71,7 +71,7 @@ func TestActsThatBeginTogether(t *testing.T) {
 func TestActsBetweenOtherChanges(t *testing.T) {
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		first := r.Must(Request{ID: "t", Topic: "x", Delay: time.Hour})
-		got, err := r.Act(t.Context(), Act{Action: MoveAction, Due: first.Due.Add(time.Hour), Query: Query{Topic: "x"}})
+		got, err := r.Admin().Act(t.Context(), Act{Action: MoveAction, Due: first.Due.Add(time.Hour), Query: Query{Topic: "x"}})
 		if rig.Want(t, "Act", err, nil); got.Done != 1 || r.MustGet("t").Revision != first.Revision+1 {
 			t.Errorf("moved: %+v, %+v", got, r.MustGet("t"))
 		}
@@ -84,7 +84,7 @@ func TestActsBetweenOtherChanges(t *testing.T) {
 			rig.Pass(time.Second)
 			before := r.MustGet("t")
 			a := Act{Action: MoveAction, Shift: 24 * time.Hour, IDs: []string{"t"}}
-			begun, err := r.Act(t.Context(), a)
+			begun, err := r.Admin().Act(t.Context(), a)
 			rig.Want(t, "Act", err, nil)
 			a.Query.Cursor = begun.Cursor
 			for call := range 3 {
@@ -96,7 +96,7 @@ func TestActsBetweenOtherChanges(t *testing.T) {
 					_, err := r.Replace(t.Context(), Request{ID: "t", Topic: "x", Due: now.Due})
 					rig.Want(t, "Replace", err, nil)
 				}
-				got, err := r.Act(t.Context(), a)
+				got, err := r.Admin().Act(t.Context(), a)
 				if rig.Want(t, "Act", err, nil); got.Done != 1 {
 					t.Errorf("shift %d, call %d: %+v", n, call, got)
 				}
@@ -116,21 +116,21 @@ func TestStampsStayWithTheClock(t *testing.T) {
 	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
 		f.Nodes[0].Must(Request{ID: "t", Topic: "x", Delay: 100 * time.Hour})
 		for i := range 5000 {
-			_, err := f.Nodes[0].Act(t.Context(), Act{Action: CancelAction, IDs: []string{"none"}, Dry: i%2 == 0})
+			_, err := f.Nodes[0].Admin().Act(t.Context(), Act{Action: CancelAction, IDs: []string{"none"}, Dry: i%2 == 0})
 			rig.Want(t, "Act", err, nil)
 		}
 		shift := Act{Action: MoveAction, Shift: time.Minute, Query: Query{Topic: "x"}}
-		begun, err := f.Nodes[0].Act(t.Context(), shift)
+		begun, err := f.Nodes[0].Admin().Act(t.Context(), shift)
 		rig.Want(t, "Act", err, nil)
 		shift.Query.Cursor = begun.Cursor
-		got, err := f.Nodes[1].Act(t.Context(), shift)
+		got, err := f.Nodes[1].Admin().Act(t.Context(), shift)
 		if rig.Want(t, "Act", err, nil); got.Done != 1 {
 			t.Errorf("the other node: %+v", got)
 		}
 		f.Nodes[0].Stop()
 		f.Nodes[0].Restart()
 		rig.Pass(5 * time.Second)
-		fired, err := f.Nodes[1].Act(t.Context(), Act{Action: FireAction, Query: Query{Topic: "x"}})
+		fired, err := f.Nodes[1].Admin().Act(t.Context(), Act{Action: FireAction, Query: Query{Topic: "x"}})
 		if rig.Want(t, "Act", err, nil); fired.Done != 1 || len(fired.Failed) != 0 {
 			t.Errorf("fired: %+v", fired)
 		}
@@ -152,10 +152,10 @@ func TestRequeueNamesTheTasksThatItLeaves(t *testing.T) {
 			rig.Want(t, "Settle", err, nil)
 		}
 		a := Act{Action: RequeueAction, Query: Query{Topic: "x"}, Dry: true}
-		counted, err := s.Act(t.Context(), a)
+		counted, err := s.Admin().Act(t.Context(), a)
 		rig.Want(t, "Act", err, nil)
 		a.Dry = false
-		got, err := s.Act(t.Context(), a)
+		got, err := s.Admin().Act(t.Context(), a)
 		if rig.Want(t, "Act", err, nil); got.Matched != counted.Matched || got.Done != 1 || len(got.Failed) != 1 {
 			t.Fatalf("counted %+v, got %+v", counted, got)
 		}
@@ -163,7 +163,7 @@ func TestRequeueNamesTheTasksThatItLeaves(t *testing.T) {
 			t.Errorf("left: %+v", left)
 		}
 		rig.Pass(2 * time.Minute)
-		got, err = s.Act(t.Context(), a)
+		got, err = s.Admin().Act(t.Context(), a)
 		if rig.Want(t, "Act", err, nil); got.Done != 1 || len(got.Failed) != 0 {
 			t.Errorf("later: %+v", got)
 		}
@@ -174,7 +174,7 @@ func TestRequeueNamesTheTasksThatItLeaves(t *testing.T) {
 				r.Must(q)
 			}
 			r.Clock.Step(time.Minute)
-			moved, err := r.Act(t.Context(), now())
+			moved, err := r.Admin().Act(t.Context(), now())
 			if rig.Want(t, "Act", err, nil); moved.Done != 1 {
 				t.Fatalf("moved: %+v", moved)
 			}
@@ -190,7 +190,7 @@ func TestRequeueNamesTheTasksThatItLeaves(t *testing.T) {
 			rig.Pass(5 * time.Second)
 			f.Nodes[0].Must(requests[0])
 			f.Nodes[1].Must(requests[1])
-			moved, err := ahead.Act(t.Context(), now())
+			moved, err := ahead.Admin().Act(t.Context(), now())
 			if rig.Want(t, "Act", err, nil); moved.Done != 1 {
 				t.Fatalf("moved: %+v", moved)
 			}
@@ -215,7 +215,7 @@ func TestActsMoveToLongAgo(t *testing.T) {
 			} else {
 				r.Must(Request{ID: id, Topic: "x", Delay: time.Hour})
 			}
-			got, err := r.Act(t.Context(), a)
+			got, err := r.Admin().Act(t.Context(), a)
 			if rig.Want(t, "Act", err, nil); got.Done != 1 {
 				t.Errorf("%+v: %+v", a, got)
 			}
@@ -226,7 +226,7 @@ func TestActsMoveToLongAgo(t *testing.T) {
 			if page, err := r.List(t.Context(), Query{Topic: "x"}); err != nil || len(page.Tasks) != 1 {
 				t.Errorf("%+v: listed are %+v, %v", a, page.Tasks, err)
 			}
-			if got, err = r.Act(t.Context(), Act{Action: CancelAction, Query: Query{Topic: "x"}}); err != nil || got.Done != 1 {
+			if got, err = r.Admin().Act(t.Context(), Act{Action: CancelAction, Query: Query{Topic: "x"}}); err != nil || got.Done != 1 {
 				t.Errorf("%+v: cancelled %+v, %v", a, got, err)
 			}
 		}
@@ -245,11 +245,11 @@ func TestActsWhileMemoryIsFull(t *testing.T) {
 		if _, f := r.Held("t"); f.Stamp != 0 {
 			t.Errorf("moved by itself: %+v", f)
 		}
-		got, err := r.Act(t.Context(), Act{Action: MoveAction, Due: time.Now().Add(3 * time.Hour), Query: Query{Topic: "x"}})
+		got, err := r.Admin().Act(t.Context(), Act{Action: MoveAction, Due: time.Now().Add(3 * time.Hour), Query: Query{Topic: "x"}})
 		if rig.Want(t, "Act", err, nil); got.Done != 1 {
 			t.Errorf("moved: %+v", got)
 		}
-		got, err = r.Act(t.Context(), Act{Action: FireAction, Query: Query{Topic: "y", Limit: 50}})
+		got, err = r.Admin().Act(t.Context(), Act{Action: FireAction, Query: Query{Topic: "y", Limit: 50}})
 		if rig.Want(t, "Act", err, nil); got.Done != 50 {
 			t.Errorf("fired: %+v", got)
 		}
@@ -269,20 +269,20 @@ func TestActsOfAClockAhead(t *testing.T) {
 			rig.Pass(5 * time.Second)
 			f.Nodes[0].Must(Request{ID: "t", Topic: "x", Delay: 100 * time.Hour})
 			shift := Act{Action: MoveAction, Shift: time.Minute, Query: Query{Topic: "x"}}
-			begun, err := fast.Act(t.Context(), shift)
+			begun, err := fast.Admin().Act(t.Context(), shift)
 			rig.Want(t, "Act", err, nil)
 			shift.Query.Cursor = begun.Cursor
 			if ahead > time.Hour {
-				_, err = f.Nodes[1].Act(t.Context(), shift)
+				_, err = f.Nodes[1].Admin().Act(t.Context(), shift)
 				if rig.Want(t, "Act", err, ErrInvalid); !strings.Contains(err.Error(), "whose clock is at most an hour ahead") {
 					t.Errorf("with the cursor of a node that is %v ahead: %v", ahead, err)
 				}
 			}
-			moved, err := fast.Act(t.Context(), shift)
+			moved, err := fast.Admin().Act(t.Context(), shift)
 			if rig.Want(t, "Act", err, nil); moved.Done != 1 {
 				t.Fatalf("moved: %+v", moved)
 			}
-			held, err := f.Nodes[1].Act(t.Context(), Act{Action: HoldAction, Query: Query{Topic: "x"}})
+			held, err := f.Nodes[1].Admin().Act(t.Context(), Act{Action: HoldAction, Query: Query{Topic: "x"}})
 			if rig.Want(t, "Act", err, nil); len(held.Failed) != 1 {
 				t.Fatalf("held: %+v", held)
 			}

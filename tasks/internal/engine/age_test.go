@@ -48,7 +48,7 @@ func TestRetriedUntilMaxAge(t *testing.T) {
 
 func requeue(r *rig.Rig, t *testing.T, topic, id string) {
 	t.Helper()
-	if _, err := r.Requeue(t.Context(), topic, Requeue{IDs: []string{id}}); err != nil {
+	if _, err := r.Admin().Requeue(t.Context(), topic, Requeue{IDs: []string{id}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -67,7 +67,7 @@ func TestLateTaskHasItsAttempts(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.PauseTopic(t.Context(), "paused", false); err != nil {
+		if err := r.Admin().PauseTopic(t.Context(), "paused", false); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Hour)
@@ -145,7 +145,7 @@ func TestDeathsAreTold(t *testing.T) {
 		for range 3 {
 			r.Must(Request{Topic: "x", Delay: time.Hour})
 		}
-		if killed, err := r.KillTopic(t.Context(), "x", set.Revision); err != nil || killed.Killed != 3 {
+		if killed, err := r.Admin().KillTopic(t.Context(), "x", set.Revision); err != nil || killed.Killed != 3 {
 			t.Fatalf("KillTopic = %+v, %v", killed, err)
 		}
 		time.Sleep(5 * time.Minute)

@@ -89,12 +89,12 @@ func TestAttempts(t *testing.T) {
 		r.SettleOne(Verdict{Verb: Bury, Reason: "no such order"}, reserveAs(r, "workers", "x"))
 		wanted = append(wanted, "3 buried by workers in 1ms: no such order")
 		attempted(r, "buried", "t", wanted...)
-		page, err := r.DeadTasks(t.Context(), "x", 0, "")
+		page, err := r.Admin().DeadTasks(t.Context(), "x", 0, "")
 		rig.Want(t, "DeadTasks", err, nil)
 		if len(page.Tasks) != 1 || !slices.Equal(story(page.Tasks[0].Attempts), wanted) {
 			t.Errorf("listed as dead: %+v", page.Tasks)
 		}
-		_, err = r.Requeue(t.Context(), "x", Requeue{Delay: time.Hour})
+		_, err = r.Admin().Requeue(t.Context(), "x", Requeue{Delay: time.Hour})
 		rig.Want(t, "Requeue", err, nil)
 		attempted(r, "requeued", "t", wanted...)
 		_, err = r.Replace(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Minute})
@@ -380,13 +380,13 @@ func TestAttemptsAmongNodes(t *testing.T) {
 		rig.Pass(time.Minute)
 		wanted = append(wanted, "3 buried by b in 1ms: no luck")
 		fail(b, Bury)
-		page, err := b.DeadTasks(t.Context(), "x", 0, "")
+		page, err := b.Admin().DeadTasks(t.Context(), "x", 0, "")
 		rig.Want(t, "DeadTasks", err, nil)
 		if len(page.Tasks) != 1 || !slices.Equal(story(page.Tasks[0].Attempts), wanted) {
 			t.Errorf("adopted: %+v", page.Tasks)
 		}
 		c := f.Join("c", 1, Config{})
-		page, err = c.DeadTasks(t.Context(), "x", 0, "")
+		page, err = c.Admin().DeadTasks(t.Context(), "x", 0, "")
 		rig.Want(t, "DeadTasks", err, nil)
 		if len(page.Tasks) != 1 || !slices.Equal(story(page.Tasks[0].Attempts), wanted) {
 			t.Errorf("another node lists: %+v", page.Tasks)

@@ -157,7 +157,7 @@ func TestWhatIsNoBacklog(t *testing.T) {
 		}
 		var c slowHandler
 		r.MustHandle("paused", c.handler)
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "paused", true), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "paused", true), nil)
 		many(r, "paused", 400)
 		many(r, "pulled", 400)
 		wants("paused and pulled", 0, 0)
@@ -165,13 +165,13 @@ func TestWhatIsNoBacklog(t *testing.T) {
 		wants("handled", 0, 1) // all 400 are being delivered
 		rig.Pass(2 * time.Minute)
 		wants("gone", 0, 1)
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "paused", false), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "paused", false), nil)
 		wants("resumed", 0, 2)
 		many(r, "paused", 1000)
 		wants("more than there are workers", 400+1000-1024, 2)
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "paused", true), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "paused", true), nil)
 		wants("paused again", 0, 2)
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "paused", false), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "paused", false), nil)
 		rig.Pass(5 * time.Minute)
 		wants("gone", 0, 2)
 	})
@@ -211,7 +211,7 @@ func TestOwnConcurrencyIsKept(t *testing.T) {
 		own := func(what string, names ...string) {
 			t.Helper()
 			var got []string
-			for _, topic := range r.Topics() {
+			for _, topic := range r.Admin().Topics() {
 				if topic.ConcurrencySet {
 					got = append(got, topic.Name)
 				}
@@ -224,7 +224,7 @@ func TestOwnConcurrencyIsKept(t *testing.T) {
 		r.MustSetTopic("unset", TopicSettings{Lease: time.Minute})
 		own("set", "set")
 		for _, name := range []string{"set", "unset"} {
-			rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), name, true), nil)
+			rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), name, true), nil)
 		}
 		own("paused", "set")
 		r.Restart()
@@ -232,7 +232,7 @@ func TestOwnConcurrencyIsKept(t *testing.T) {
 		r.MustSetTopic("set", TopicSettings{})
 		own("no longer set")
 		r.MustSetTopic("set", TopicSettings{Concurrency: 7})
-		rig.Want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "set", -1), nil)
+		rig.Want(t, "DeleteTopic", r.Admin().DeleteTopic(t.Context(), "set", -1), nil)
 		own("deleted")
 
 		// What is stored looks the same for ever.
@@ -283,10 +283,10 @@ func TestSlowSetTopicBesideDelete(t *testing.T) {
 			done <- err
 		}()
 		synctest.Wait()
-		if err := r.DeleteTopic(t.Context(), "x", -1); err != nil && !errors.Is(err, ErrRevision) {
+		if err := r.Admin().DeleteTopic(t.Context(), "x", -1); err != nil && !errors.Is(err, ErrRevision) {
 			t.Fatal(err)
 		}
-		rig.Want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), nil)
+		rig.Want(t, "DeleteTopic", r.Admin().DeleteTopic(t.Context(), "x", -1), nil)
 		close(slow.hold)
 		rig.Want(t, "SetTopic", <-done, nil)
 		if x, err := r.Topic("x"); err == nil && (x.Revision != 0 || x.Settings.Lease != 30*time.Second) {
@@ -298,7 +298,7 @@ func TestSlowSetTopicBesideDelete(t *testing.T) {
 			if x, _ := r.Topic("x"); x.Settings.Concurrency != i+1 {
 				t.Errorf("set anew, it has %+v", x)
 			}
-			rig.Want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), nil)
+			rig.Want(t, "DeleteTopic", r.Admin().DeleteTopic(t.Context(), "x", -1), nil)
 		}
 	})
 }

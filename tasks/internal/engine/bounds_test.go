@@ -98,13 +98,13 @@ func TestRequeueObeysMaxPending(t *testing.T) {
 		}
 		r.Bury("x", ids...)
 		r.Must(Request{ID: "there", Topic: "y", Delay: time.Hour})
-		n, err := rig.Requeued(r.Requeue(t.Context(), "x", Requeue{}))
+		n, err := rig.Requeued(r.Admin().Requeue(t.Context(), "x", Requeue{}))
 		rig.Want(t, "Requeue", err, ErrOverloaded)
 		if c := r.Counts("x"); n != 2 || c.Ready != 2 || c.Dead != 8 {
 			t.Errorf("%d requeued; counts %+v", n, c)
 		}
 		r.CheckConsistency()
-		n, err = r.DeleteDead(t.Context(), "x", nil) // needs no room
+		n, err = r.Admin().DeleteDead(t.Context(), "x", nil) // needs no room
 		if rig.Want(t, "DeleteDead", err, nil); n != 8 {
 			t.Errorf("%d deleted", n)
 		}

@@ -39,7 +39,7 @@ func wantUnclaimed(r *rig.Rig, id, topic string) {
 func TestReturnedClaimIsRecorded(t *testing.T) {
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		r.MustSetTopic("x", oneAttempt)
-		r.Return([]Delivery{r.One("t", "x")})
+		r.Admin().Return([]Delivery{r.One("t", "x")})
 		wantUnclaimed(r, "t", "x")
 	})
 }
@@ -213,7 +213,7 @@ func TestClaimsHeedWhatCameBetween(t *testing.T) {
 		from   TopicSettings
 		change func(r *rig.Rig)
 	}{
-		"paused":       {mailed, func(r *rig.Rig) { rig.Want(r.T, "PauseTopic", r.PauseTopic(r.T.Context(), "x", true), nil) }},
+		"paused":       {mailed, func(r *rig.Rig) { rig.Want(r.T, "PauseTopic", r.Admin().PauseTopic(r.T.Context(), "x", true), nil) }},
 		"pulled now":   {mailed, func(r *rig.Rig) { r.MustSetTopic("x", TopicSettings{CountCrashes: true}) }},
 		"mailed now":   {TopicSettings{CountCrashes: true}, func(r *rig.Rig) { to := mailed; to.Paused = true; r.MustSetTopic("x", to) }},
 		"late by then": {mailed, func(*rig.Rig) { rig.Pass(5 * time.Second) }},

@@ -42,8 +42,10 @@ func TestParkedLeaseAndClockStep(t *testing.T) {
 // All of the dead are all of them, also those that have died in the future.
 func TestAllTheDeadAfterClockStep(t *testing.T) {
 	for name, do := range map[string]func(r *rig.Rig) (int, error){
-		"Requeue":    func(r *rig.Rig) (int, error) { return rig.Requeued(r.Requeue(r.T.Context(), "x", tasks.Requeue{})) },
-		"DeleteDead": func(r *rig.Rig) (int, error) { return r.DeleteDead(r.T.Context(), "x", nil) },
+		"Requeue": func(r *rig.Rig) (int, error) {
+			return rig.Requeued(r.Admin().Requeue(r.T.Context(), "x", tasks.Requeue{}))
+		},
+		"DeleteDead": func(r *rig.Rig) (int, error) { return r.Admin().DeleteDead(r.T.Context(), "x", nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {

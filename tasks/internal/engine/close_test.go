@@ -31,8 +31,8 @@ func TestClosed(t *testing.T) {
 		for what, err := range everything(r, d) {
 			rig.Want(t, what, err, ErrClosed)
 		}
-		r.Return([]Delivery{d})
-		_, _, _ = r.Stats(), r.Readiness(), r.Topics()
+		r.Admin().Return([]Delivery{d})
+		_, _, _ = r.Stats(), r.Readiness(), r.Admin().Topics()
 	})
 }
 
@@ -47,15 +47,15 @@ func everything(r *rig.Rig, d Delivery) map[string]error {
 	errs["Cancel"] = r.Cancel(ctx, "t")
 	_, errs["Get"] = r.Get(ctx, "t")
 	_, errs["List"] = r.List(ctx, Query{})
-	_, errs["DeadTasks"] = r.DeadTasks(ctx, "x", 0, "")
-	_, errs["Requeue"] = r.Requeue(ctx, "x", Requeue{IDs: []string{"t"}})
-	_, errs["DeleteDead"] = r.DeleteDead(ctx, "x", []string{"t"})
+	_, errs["DeadTasks"] = r.Admin().DeadTasks(ctx, "x", 0, "")
+	_, errs["Requeue"] = r.Admin().Requeue(ctx, "x", Requeue{IDs: []string{"t"}})
+	_, errs["DeleteDead"] = r.Admin().DeleteDead(ctx, "x", []string{"t"})
 	_, errs["Reserve"] = r.Reserve(ctx, "x", 1, time.Second, 0)
 	_, errs["Settle"] = r.Settle(ctx, Verdict{Verb: Ack}, []string{d.Receipt()})
 	errs["Handle"] = r.Handle("new", func(context.Context, *Delivery) error { return nil })
 	_, errs["SetTopic"] = r.SetTopic(ctx, "x", TopicSettings{}, -1)
-	errs["PauseTopic"] = r.PauseTopic(ctx, "x", true)
-	errs["DeleteTopic"] = r.DeleteTopic(ctx, "x", -1)
+	errs["PauseTopic"] = r.Admin().PauseTopic(ctx, "x", true)
+	errs["DeleteTopic"] = r.Admin().DeleteTopic(ctx, "x", -1)
 	results, err := r.ScheduleBatch(ctx, []Request{{ID: "new", Topic: "x"}})
 	if err == nil {
 		err = results[0].Err

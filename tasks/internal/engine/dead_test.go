@@ -22,7 +22,7 @@ func TestDeadTasks(t *testing.T) {
 		for range 2 {
 			var got []string
 			for cursor, pages := "", 0; pages < rig.MostPages; pages++ {
-				page, err := r.DeadTasks(t.Context(), "x", 2, cursor)
+				page, err := r.Admin().DeadTasks(t.Context(), "x", 2, cursor)
 				rig.Want(t, "DeadTasks", err, nil)
 				got = append(got, rig.IDsOf(page.Tasks)...)
 				if cursor = page.Cursor; cursor == "" {
@@ -74,7 +74,7 @@ func TestRequeue(t *testing.T) {
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		r.Bury("x", "a", "b", "c")
 		r.Bury("y", "z")
-		n, err := rig.Requeued(r.Requeue(t.Context(), "x", Requeue{IDs: []string{"b", "z", "unknown", "b"}}))
+		n, err := rig.Requeued(r.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"b", "z", "unknown", "b"}}))
 		if err != nil || n != 1 {
 			t.Fatalf("Requeue = %d, %v", n, err)
 		}
@@ -83,7 +83,7 @@ func TestRequeue(t *testing.T) {
 			t.Errorf("again: %+v", d.Task)
 		}
 		r.Ack(d)
-		n, err = rig.Requeued(r.Requeue(t.Context(), "x", Requeue{}))
+		n, err = rig.Requeued(r.Admin().Requeue(t.Context(), "x", Requeue{}))
 		if err != nil || n != 2 {
 			t.Errorf("Requeue of all = %d, %v", n, err)
 		}
@@ -128,7 +128,7 @@ func TestReasons(t *testing.T) {
 			r.Crash()
 			rig.Pass(time.Second)
 		}
-		_, err := r.Requeue(t.Context(), "x", Requeue{Delay: time.Hour})
+		_, err := r.Admin().Requeue(t.Context(), "x", Requeue{Delay: time.Hour})
 		rig.Want(t, "Requeue", err, nil)
 		if task := r.MustGet("buried"); task.State != Pending || task.Reason != "" || !task.Died.IsZero() {
 			t.Errorf("back comes %+v", task)
@@ -146,11 +146,11 @@ func TestRequeueWithDeadline(t *testing.T) {
 		r.Bury("x", "a", "b", "c", "d")
 		r.Bury("y", "z")
 		due := r.Clock.Now().Add(3 * time.Hour).Add(time.Microsecond)
-		q, err := r.Requeue(t.Context(), "x", Requeue{IDs: []string{"a", "z", "nobody", "z", "a"}, Delay: 2 * time.Hour})
+		q, err := r.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"a", "z", "nobody", "z", "a"}, Delay: 2 * time.Hour})
 		if err != nil || q.Requeued != 1 || !slices.Equal(q.Unknown, []string{"z", "nobody"}) {
 			t.Fatalf("requeued %+v, %v", q, err)
 		}
-		q, err = r.Requeue(t.Context(), "x", Requeue{IDs: []string{"b"}, Due: due})
+		q, err = r.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"b"}, Due: due})
 		if err != nil || q.Requeued != 1 || q.Unknown != nil {
 			t.Fatalf("requeued %+v, %v", q, err)
 		}
@@ -158,7 +158,7 @@ func TestRequeueWithDeadline(t *testing.T) {
 			t.Errorf("back comes %+v", task)
 		}
 		past := record.FromMillis(r.Clock.Now().Add(-time.Hour).UnixMilli())
-		_, err = r.Requeue(t.Context(), "x", Requeue{Due: past})
+		_, err = r.Admin().Requeue(t.Context(), "x", Requeue{Due: past})
 		rig.Want(t, "Requeue", err, nil)
 		ds, err := r.Reserve(t.Context(), "x", MaxReserve, 0, 0)
 		if err != nil || len(ds) != 2 {
@@ -192,7 +192,7 @@ func TestRequeueWithDeadline(t *testing.T) {
 func TestRequeueOfNone(t *testing.T) {
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		r.Bury("x", "a")
-		q, err := r.Requeue(t.Context(), "x", Requeue{IDs: []string{}})
+		q, err := r.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{}})
 		if err != nil || q.Requeued != 0 {
 			t.Errorf("requeued %+v, %v", q, err)
 		}
@@ -218,11 +218,11 @@ func TestManyDead(t *testing.T) {
 			rig.Want(t, "Settle", err, nil)
 			left -= len(ds)
 		}
-		got, err := rig.Requeued(r.Requeue(t.Context(), "x", Requeue{}))
+		got, err := rig.Requeued(r.Admin().Requeue(t.Context(), "x", Requeue{}))
 		if err != nil || got != n {
 			t.Errorf("Requeue of all = %d, %v", got, err)
 		}
-		got, err = r.DeleteDead(t.Context(), "x", nil)
+		got, err = r.Admin().DeleteDead(t.Context(), "x", nil)
 		if err != nil || got != 0 {
 			t.Errorf("DeleteDead of none = %d, %v", got, err)
 		}
@@ -235,8 +235,8 @@ func TestListBesideRedrive(t *testing.T) {
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		r.Bury("x", "deleted", "requeued")
 		_, release := r.Faulty.Hold(ledgertest.Apply)
-		go func() { _, _ = r.DeleteDead(t.Context(), "x", []string{"deleted"}) }()
-		go func() { _, _ = r.Requeue(t.Context(), "x", Requeue{IDs: []string{"requeued"}}) }()
+		go func() { _, _ = r.Admin().DeleteDead(t.Context(), "x", []string{"deleted"}) }()
+		go func() { _, _ = r.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"requeued"}}) }()
 		rig.Pass(time.Millisecond)
 		page, err := r.List(t.Context(), Query{})
 		rig.Want(t, "List", err, nil)
@@ -256,15 +256,15 @@ func TestDeadDuringOutage(t *testing.T) {
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		r.Bury("x", "t")
 		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.GetDead, Times: -1})
-		_, err := r.Requeue(t.Context(), "x", Requeue{IDs: []string{"t"}})
+		_, err := r.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"t"}})
 		rig.Want(t, "Requeue", err, ErrUnavailable)
 		rig.Want(t, "Cancel", r.Cancel(t.Context(), "t"), ErrUnavailable)
 		_, err = r.Get(t.Context(), "t")
 		rig.Want(t, "Get", err, ErrUnavailable)
 		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.ListDead, Times: -1})
-		_, err = r.DeadTasks(t.Context(), "x", 0, "")
+		_, err = r.Admin().DeadTasks(t.Context(), "x", 0, "")
 		rig.Want(t, "DeadTasks", err, ErrUnavailable)
-		_, err = r.DeleteDead(t.Context(), "x", nil)
+		_, err = r.Admin().DeleteDead(t.Context(), "x", nil)
 		rig.Want(t, "DeleteDead", err, ErrUnavailable)
 		r.Faulty.Heal()
 		r.InLedger("t", recovery.Dead)

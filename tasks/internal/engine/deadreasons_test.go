@@ -62,7 +62,7 @@ func reasonsMatchModel(t *testing.T, nodes []*Scheduler) {
 		_, err := nodes[i%len(nodes)].Schedule(t.Context(), Request{ID: fmt.Sprint("z", i), Topic: "z", Delay: time.Hour})
 		rig.Want(t, "Schedule", err, nil)
 	}
-	_, err := nodes[0].KillTopic(t.Context(), "z", -1)
+	_, err := nodes[0].Admin().KillTopic(t.Context(), "z", -1)
 	rig.Want(t, "KillTopic", err, nil)
 	for range 30 {
 		rig.Pass(3 * time.Second) // no answer is used again
@@ -79,7 +79,7 @@ func reasonsMatchModel(t *testing.T, nodes []*Scheduler) {
 			every, _ := found(t, func() *Scheduler { return nodes[0] }, Query{Topic: topic, State: Dead})
 			dead, count = append(dead, some...), count+len(every)
 		}
-		got, reach, err := pick(rng, nodes...).FleetDeadReasons(t.Context(), q)
+		got, reach, err := pick(rng, nodes...).Admin().FleetDeadReasons(t.Context(), q)
 		rig.Want(t, "FleetDeadReasons", err, nil)
 		if diff := cmp.Diff(reasonsOf(dead), got.Reasons, byKey...); diff != "" {
 			t.Fatalf("%+v: %s", q, diff)
@@ -93,7 +93,7 @@ func reasonsMatchModel(t *testing.T, nodes []*Scheduler) {
 		// All nodes together tell what each tells of its own, and each reason selects its tasks.
 		var sum task.DeadTally
 		for _, s := range nodes {
-			own, err := s.DeadReasons(t.Context(), q)
+			own, err := s.Admin().DeadReasons(t.Context(), q)
 			rig.Want(t, "DeadReasons", err, nil)
 			sum.Add(&own)
 		}
@@ -139,7 +139,7 @@ func TestDeadReasonsLookAtBoundedTasks(t *testing.T) {
 				batch = batch[:0]
 			}
 		}
-		_, err := r.KillTopic(t.Context(), "x", -1)
+		_, err := r.Admin().KillTopic(t.Context(), "x", -1)
 		rig.Want(t, "KillTopic", err, nil)
 		rig.Pass(time.Minute)
 		before := time.Now()
@@ -161,7 +161,7 @@ func TestDeadReasonsLookAtBoundedTasks(t *testing.T) {
 					r.Shut()
 					r.Open()
 				}
-				got, err := r.DeadReasons(t.Context(), c.q)
+				got, err := r.Admin().DeadReasons(t.Context(), c.q)
 				rig.Want(t, "DeadReasons", err, nil)
 				ofX, others := 0, 0
 				for _, one := range got.Reasons {
@@ -192,12 +192,12 @@ func TestDeadReasonsAreBounded(t *testing.T) {
 			d = deliverOne(r, t, Request{ID: fmt.Sprintf("s%02d", i), Topic: "many"})
 			r.SettleOne(Verdict{Verb: Bury, Reason: "failure " + strings.Repeat("f", i) + strings.Repeat("é", 700)}, d)
 		}
-		got, err := r.DeadReasons(t.Context(), Query{Topic: "large"})
+		got, err := r.Admin().DeadReasons(t.Context(), Query{Topic: "large"})
 		rig.Want(t, "DeadReasons", err, nil)
 		if got.Complete || got.LookedAt < 30 || got.LookedAt > 35 || got.Reasons[0].Count != got.LookedAt {
 			t.Errorf("large: %+v", got)
 		}
-		got, err = r.DeadReasons(t.Context(), Query{Topic: "many"})
+		got, err = r.Admin().DeadReasons(t.Context(), Query{Topic: "many"})
 		rig.Want(t, "DeadReasons", err, nil)
 		if !got.Complete || len(got.Reasons) != MaxDeadReasons || got.LeftOut != number-MaxDeadReasons {
 			t.Errorf("many: %d reasons, %d left out", len(got.Reasons), got.LeftOut)
@@ -207,12 +207,12 @@ func TestDeadReasonsAreBounded(t *testing.T) {
 				t.Errorf("an error of %d bytes, an example of %d", len(one.Error), len(one.Example))
 			}
 		}
-		rig.Want(t, "DeleteDead", func() error { _, err := r.DeleteDead(t.Context(), "many", nil); return err }(), nil)
-		if again, err := r.DeadReasons(t.Context(), Query{Topic: "many"}); err != nil || again.LookedAt != number {
+		rig.Want(t, "DeleteDead", func() error { _, err := r.Admin().DeleteDead(t.Context(), "many", nil); return err }(), nil)
+		if again, err := r.Admin().DeadReasons(t.Context(), Query{Topic: "many"}); err != nil || again.LookedAt != number {
 			t.Errorf("at once: %d, %v", again.LookedAt, err)
 		}
 		rig.Pass(2 * time.Second)
-		if again, err := r.DeadReasons(t.Context(), Query{Topic: "many"}); err != nil || again.LookedAt != 0 || !again.Complete {
+		if again, err := r.Admin().DeadReasons(t.Context(), Query{Topic: "many"}); err != nil || again.LookedAt != 0 || !again.Complete {
 			t.Errorf("a second later: %d, %v", again.LookedAt, err)
 		}
 	})
@@ -224,28 +224,28 @@ func TestDeadReasonsUnderAGrant(t *testing.T) {
 		r.Bury("own.a", "a")
 		r.Bury("foreign", "b")
 		ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own.*"}})
-		got, _, err := r.FleetDeadReasons(ctx, Query{})
+		got, _, err := r.Admin().FleetDeadReasons(ctx, Query{})
 		if rig.Want(t, "FleetDeadReasons", err, nil); len(got.Reasons) != 1 || got.Reasons[0].Topic != "own.a" || got.Dead != 1 || got.LookedAt != 1 {
 			t.Errorf("under a grant %+v", got)
 		}
-		_, _, err = r.FleetDeadReasons(ctx, Query{Topic: "foreign"})
+		_, _, err = r.Admin().FleetDeadReasons(ctx, Query{Topic: "foreign"})
 		rig.Want(t, "FleetDeadReasons", err, ErrNotGranted)
 		for field, q := range map[string]Query{
 			"state": {State: Ready}, "topic": {Topic: "!"}, "group": {Group: "!"}, "due_from": {DueFrom: time.Now()},
 			"reason": {Reason: "x"}, "error_like": {ErrorLike: strings.Repeat("x", 2000)},
 		} {
-			_, err := r.DeadReasons(t.Context(), q)
+			_, err := r.Admin().DeadReasons(t.Context(), q)
 			if e := (*InvalidError)(nil); !errors.As(err, &e) || e.Fields[0].Field != field {
 				t.Errorf("%s: %v", field, err)
 			}
 		}
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, _, err = r.FleetDeadReasons(canceled, Query{})
+		_, _, err = r.Admin().FleetDeadReasons(canceled, Query{})
 		rig.Want(t, "FleetDeadReasons", err, context.Canceled)
 		r.Shut()
 		rig.Pass(2 * time.Second)
-		_, err = r.DeadReasons(t.Context(), Query{})
+		_, err = r.Admin().DeadReasons(t.Context(), Query{})
 		rig.Want(t, "DeadReasons", err, ErrClosed)
 	})
 }

@@ -31,13 +31,13 @@ func TestDeleteTopicWithTasks(t *testing.T) {
 		r.SettleOne(tasks.Verdict{Verb: tasks.Release, Reason: "not now", Delay: &minute}, ds[1])
 		r.SettleOne(tasks.Verdict{Verb: tasks.Release, Reason: "not I", Delay: &now}, ds[2])
 
-		rig.Want(t, "DeleteTopic", r.DeleteTopic(ctx, "x", -1), tasks.ErrInUse)
-		_, err = r.KillTopic(ctx, "x", set.Revision+1)
+		rig.Want(t, "DeleteTopic", r.Admin().DeleteTopic(ctx, "x", -1), tasks.ErrInUse)
+		_, err = r.Admin().KillTopic(ctx, "x", set.Revision+1)
 		rig.Want(t, "KillTopic of another revision", err, tasks.ErrRevision)
 		if x, err := r.Topic("x"); err != nil || x.Revision != set.Revision || x.Counts.Dead != 0 {
 			t.Errorf("refused, it has become %+v, %v", x, err)
 		}
-		killed, err := r.KillTopic(ctx, "x", set.Revision)
+		killed, err := r.Admin().KillTopic(ctx, "x", set.Revision)
 		if err != nil || killed != (tasks.Killed{Killed: 3, Delivering: 1}) {
 			t.Errorf("KillTopic = %+v, %v", killed, err)
 		}
@@ -45,8 +45,8 @@ func TestDeleteTopicWithTasks(t *testing.T) {
 			t.Errorf("afterwards %+v, %v", x, err)
 		}
 		r.Ack(open)
-		rig.Want(t, "DeleteTopic without settings or tasks", r.DeleteTopic(ctx, "x", -1), tasks.ErrNoTopic)
-		dead, err := r.DeadTasks(ctx, "x", 10, "")
+		rig.Want(t, "DeleteTopic without settings or tasks", r.Admin().DeleteTopic(ctx, "x", -1), tasks.ErrNoTopic)
+		dead, err := r.Admin().DeadTasks(ctx, "x", 10, "")
 		rig.Want(t, "DeadTasks", err, nil)
 		attempts := ""
 		for _, d := range dead.Tasks {
@@ -58,7 +58,7 @@ func TestDeleteTopicWithTasks(t *testing.T) {
 		if len(dead.Tasks) != 3 {
 			t.Errorf("dead are %s", attempts)
 		}
-		_, err = r.Requeue(ctx, "x", tasks.Requeue{})
+		_, err = r.Admin().Requeue(ctx, "x", tasks.Requeue{})
 		rig.Want(t, "Requeue", err, nil)
 		rig.Pass(time.Second)
 		ds, err = r.Reserve(ctx, "x", 10, 0, 0)
@@ -88,7 +88,7 @@ func TestKillTopicUnderLoad(t *testing.T) {
 				accepted++
 			}
 			rig.Pass(2 * time.Second)
-			_, err := r.KillTopic(t.Context(), "x", -1)
+			_, err := r.Admin().KillTopic(t.Context(), "x", -1)
 			rig.Want(t, "KillTopic", err, nil)
 		}
 		rig.Pass(time.Minute)
@@ -107,7 +107,7 @@ func TestKillTopicInAnOutage(t *testing.T) {
 		r.MustSetTopic("x", tasks.TopicSettings{Lease: time.Hour})
 		r.Must(tasks.Request{ID: "a", Topic: "x", Delay: time.Minute})
 		r.Faulty.Down()
-		_, err := r.KillTopic(t.Context(), "x", -1)
+		_, err := r.Admin().KillTopic(t.Context(), "x", -1)
 		rig.Want(t, "KillTopic", err, tasks.ErrUnknown)
 		rig.Pass(2 * time.Minute)
 		if ds, err := r.Reserve(t.Context(), "x", 1, 0, 0); err == nil && len(ds) > 0 {
@@ -118,7 +118,7 @@ func TestKillTopicInAnOutage(t *testing.T) {
 		if c := r.Counts("x"); c.Dead != 1 {
 			t.Errorf("afterwards %+v", c)
 		}
-		_, err = r.KillTopic(t.Context(), "x", -1)
+		_, err = r.Admin().KillTopic(t.Context(), "x", -1)
 		rig.Want(t, "KillTopic again", err, nil)
 		r.CheckConsistency()
 	})
@@ -133,7 +133,7 @@ func TestKilledLaterThanTheAnswer(t *testing.T) {
 		// The goroutine keeps the committer busy.
 		go func() { _, _ = r.Schedule(t.Context(), tasks.Request{Topic: "y"}) }()
 		rig.Pass(time.Millisecond)
-		_, err := r.KillTopic(t.Context(), "x", -1)
+		_, err := r.Admin().KillTopic(t.Context(), "x", -1)
 		rig.Want(t, "KillTopic", err, tasks.ErrUnknown)
 		release()
 		rig.Pass(time.Second)

@@ -213,8 +213,8 @@ func TestPausedTopic(t *testing.T) {
 	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		var calls atomic.Int32
 		r.MustHandle("x", func(context.Context, *tasks.Delivery) error { calls.Add(1); return nil })
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "pulled", true), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", true), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "pulled", true), nil)
 		r.Must(tasks.Request{ID: "t", Topic: "x"})
 		r.Must(tasks.Request{ID: "p", Topic: "pulled"})
 		rig.Pass(time.Minute)
@@ -229,7 +229,7 @@ func TestPausedTopic(t *testing.T) {
 		if calls.Load() != 0 {
 			t.Fatal("a restart has resumed the topic")
 		}
-		rig.Want(t, "resume", r.PauseTopic(t.Context(), "x", false), nil)
+		rig.Want(t, "resume", r.Admin().PauseTopic(t.Context(), "x", false), nil)
 		rig.Pass(0)
 		if calls.Load() != 1 {
 			t.Errorf("%d deliveries after the pause", calls.Load())
@@ -244,7 +244,7 @@ func TestPausedTopic(t *testing.T) {
 
 func pause(r *rig.Rig, d time.Duration) {
 	time.Sleep(d)
-	_ = r.PauseTopic(context.Background(), "pulled", false)
+	_ = r.Admin().PauseTopic(context.Background(), "pulled", false)
 }
 
 func TestMaxLateness(t *testing.T) {

@@ -163,11 +163,11 @@ func TestBatchOutcomesAreApart(t *testing.T) {
 	}
 	rig.Bubble(t, tasks.Config{Ways: []tasks.Way{c}, MaxInFlight: 100}, func(t *testing.T, r *rig.Rig) {
 		r.MustSetTopic("x", tasks.TopicSettings{Kind: "crate", Lease: time.Minute, Retry: tasks.Retry{MinBackoff: 10 * time.Second, MaxBackoff: 10 * time.Second}})
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", true), nil)
 		for _, id := range []string{"done", "fails", "later", "dies", "waits", "later2"} {
 			r.Must(tasks.Request{ID: id, Topic: "x"})
 		}
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", false), nil)
 		rig.Pass(2 * time.Second)
 		r.CheckConsistency()
 		if got, _ := c.taken(); len(got) != 1 {

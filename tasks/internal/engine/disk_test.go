@@ -78,15 +78,15 @@ func TestOnDisk(t *testing.T) {
 	if topic, err := s.Topic("x"); err != nil || topic.Settings.Lease != time.Hour || topic.Counts.Dead != 50 || topic.Counts.Pending != 1 || topic.Counts.Ready != 0 {
 		t.Errorf("in the end %+v, %v", topic, err)
 	}
-	page, err := s.DeadTasks(t.Context(), "x", 0, "")
+	page, err := s.Admin().DeadTasks(t.Context(), "x", 0, "")
 	if err != nil || len(page.Tasks) != 50 || page.Tasks[7].Reason != Buried || !s.Stats().Total.DeadOldest.Equal(page.Tasks[0].Died) {
 		t.Errorf("the dead: %+v, %v", page, err)
 	}
-	q, err := s.Requeue(t.Context(), "x", Requeue{IDs: []string{page.Tasks[7].ID, "nobody"}, Delay: time.Hour})
+	q, err := s.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{page.Tasks[7].ID, "nobody"}, Delay: time.Hour})
 	if err != nil || q.Requeued != 1 || len(q.Unknown) != 1 {
 		t.Errorf("requeued %+v, %v", q, err)
 	}
-	n, err := s.DeleteDead(t.Context(), "x", nil)
+	n, err := s.Admin().DeleteDead(t.Context(), "x", nil)
 	if err != nil || n != 49 {
 		t.Errorf("DeleteDead = %d, %v", n, err)
 	}

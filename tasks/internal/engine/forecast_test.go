@@ -37,7 +37,7 @@ func TestForecastAgainstList(t *testing.T) {
 				{Window: 1999 * time.Millisecond, Step: 1999 * time.Microsecond},
 			} {
 				o.Topic = topic
-				got, err := r.Forecast(t.Context(), o)
+				got, err := r.Admin().Forecast(t.Context(), o)
 				rig.Want(t, "Forecast", err, nil)
 				wanted := tasks.Forecast{From: got.From, Step: got.Step, Counts: make([]int64, len(got.Counts)), Complete: true, Judgement: got.Judgement}
 				for _, task := range r.Pages(tasks.Query{Topic: topic, Limit: 1000}) {
@@ -77,16 +77,16 @@ func TestForecastRefuses(t *testing.T) {
 			{Window: time.Hour, Step: time.Second},
 			{Window: time.Hour, Step: time.Minute, Topic: "a b"},
 		} {
-			_, err := r.Forecast(t.Context(), o)
+			_, err := r.Admin().Forecast(t.Context(), o)
 			rig.Want(t, fmt.Sprintf("%+v", o), err, tasks.ErrInvalid)
 		}
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		o := tasks.Outlook{Window: time.Hour, Step: time.Minute}
-		_, err := r.Forecast(gone, o)
+		_, err := r.Admin().Forecast(gone, o)
 		rig.Want(t, "Forecast", err, context.Canceled)
 		rig.Want(t, "Close", r.Close(t.Context()), nil)
-		_, err = r.Forecast(t.Context(), o)
+		_, err = r.Admin().Forecast(t.Context(), o)
 		rig.Want(t, "Forecast", err, tasks.ErrClosed)
 	})
 }
@@ -97,7 +97,7 @@ func TestForecastOfRetriesAndDuringReplay(t *testing.T) {
 	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		r.SettleOne(tasks.Verdict{Verb: tasks.Release, Delay: rig.Ptr(90 * time.Second)}, r.One("t", "x"))
 		o := tasks.Outlook{Window: 10 * time.Minute, Step: time.Minute}
-		f, err := r.Forecast(t.Context(), o)
+		f, err := r.Admin().Forecast(t.Context(), o)
 		if rig.Want(t, "Forecast", err, nil); f.Counts[1] != 1 || !f.Complete {
 			t.Errorf("a retry in 90 s: %+v", f)
 		}
@@ -106,7 +106,7 @@ func TestForecastOfRetriesAndDuringReplay(t *testing.T) {
 		_, release := r.Faulty.Hold(ledgertest.Scan)
 		r.Scheduler, err = tasks.Open(t.Context(), r.Faulty, r.Cfg)
 		rig.Want(t, "Open", err, nil)
-		f, err = r.Forecast(t.Context(), o)
+		f, err = r.Admin().Forecast(t.Context(), o)
 		if rig.Want(t, "Forecast", err, nil); f.Counts[1] != 0 || f.Complete {
 			t.Errorf("during replay: %+v", f)
 		}

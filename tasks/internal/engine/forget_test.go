@@ -37,7 +37,7 @@ func TestDeletionDoesNotForgetNewerSettings(t *testing.T) {
 		_, err = s.SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: time.Minute}, -1)
 		rig.Want(t, "SetTopic", err, nil)
 		deleted := make(chan error, 1)
-		go func() { deleted <- s.DeleteTopic(t.Context(), "x", -1) }()
+		go func() { deleted <- s.Admin().DeleteTopic(t.Context(), "x", -1) }()
 		synctest.Wait()
 		set, err := s.SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: time.Hour}, -1)
 		rig.Want(t, "SetTopic", err, nil)

@@ -85,15 +85,15 @@ func TestGrantAtEveryNode(t *testing.T) {
 			refused("Reserve", err)
 			_, err = asked.List(limited, Query{Topic: "foreign"})
 			refused("List", err)
-			_, err = asked.DeadTasks(limited, "foreign", 0, "")
+			_, err = asked.Admin().DeadTasks(limited, "foreign", 0, "")
 			refused("DeadTasks", err)
-			_, err = asked.Forecast(limited, Outlook{Topic: "foreign", Window: time.Hour, Step: time.Hour})
+			_, err = asked.Admin().Forecast(limited, Outlook{Topic: "foreign", Window: time.Hour, Step: time.Hour})
 			refused("Forecast", err)
-			_, err = asked.Purge(limited, "foreign")
+			_, err = asked.Admin().Purge(limited, "foreign")
 			refused("Purge", err)
-			_, err = asked.Requeue(limited, "foreign", Requeue{})
+			_, err = asked.Admin().Requeue(limited, "foreign", Requeue{})
 			refused("Requeue", err)
-			_, err = asked.DeleteDead(limited, "foreign", nil)
+			_, err = asked.Admin().DeleteDead(limited, "foreign", nil)
 			refused("DeleteDead", err)
 		})
 	})
@@ -110,12 +110,12 @@ func absentFrom(ctx context.Context, t *testing.T, what string, asked *rig.Node,
 		"Resume":     func(id string) error { _, err := asked.Resume(ctx, id); return err },
 		"Reschedule": func(id string) error { _, err := asked.Reschedule(ctx, id, Move{Payload: []byte("1")}); return err },
 		"Cancel":     func(id string) error { return asked.Cancel(ctx, id) },
-		"CancelOnce": func(id string) error { return asked.CancelOnce(ctx, id) },
+		"CancelOnce": func(id string) error { return asked.Admin().CancelOnce(ctx, id) },
 		"Cancel of a version": func(id string) error {
 			return asked.Cancel(WithVersion(ctx, Version{Revision: 7}), id)
 		},
 		"Act": func(id string) error {
-			a, err := asked.Act(ctx, Act{Action: FireAction, IDs: []string{id}})
+			a, err := asked.Admin().Act(ctx, Act{Action: FireAction, IDs: []string{id}})
 			if err == nil && len(a.Failed) == 1 {
 				err = a.Failed[0].Err
 			}
@@ -180,7 +180,7 @@ func TestForecastOfAGrant(t *testing.T) {
 			_, err := r.Schedule(t.Context(), Request{ID: fmt.Sprint("t", i), Topic: topic, Delay: time.Minute})
 			rig.Want(t, "Schedule", err, nil)
 		}
-		f, err := r.Forecast(rig.OwnTopics(t.Context()), Outlook{Window: time.Hour, Step: time.Hour})
+		f, err := r.Admin().Forecast(rig.OwnTopics(t.Context()), Outlook{Window: time.Hour, Step: time.Hour})
 		rig.Want(t, "Forecast", err, nil)
 		if f.Counts[0] != 3 {
 			t.Errorf("the forecast counts %v, want 3", f.Counts)
@@ -195,7 +195,7 @@ func TestPurgeByPrefix(t *testing.T) {
 			m.Must(Request{Topic: fmt.Sprint("order.", i%700), Delay: time.Hour})
 		}
 		kept := f.Nodes[1].Must(Request{Topic: "order", Delay: time.Hour})
-		got, err := f.Nodes[0].Purge(t.Context(), "order.*")
+		got, err := f.Nodes[0].Admin().Purge(t.Context(), "order.*")
 		rig.Want(t, "Purge", err, nil)
 		if diff := cmp.Diff(Purged{Cancelled: 3000}, got); diff != "" {
 			t.Error(diff)
@@ -204,7 +204,7 @@ func TestPurgeByPrefix(t *testing.T) {
 			t.Errorf("%d tasks are left, %v", len(page.Tasks), err)
 		}
 		for _, bad := range []string{"*", "**", "order.**", "or*der", ".*"} {
-			_, err := f.Nodes[0].Purge(t.Context(), bad)
+			_, err := f.Nodes[0].Admin().Purge(t.Context(), bad)
 			rig.Want(t, bad, err, ErrInvalid)
 		}
 	})
@@ -243,7 +243,7 @@ func TestBoundsOfAGrant(t *testing.T) {
 		rig.Want(t, "Cancel", r.Cancel(t.Context(), "t"), nil)
 		rig.Want(t, "a topic too many after a restart", schedules(ctx, r, "own.c"), ErrQuota)
 		rig.Want(t, "one for the one that is gone", schedules(ctx, r, "own.b"), nil)
-		_, err = r.Purge(t.Context(), "own.a")
+		_, err = r.Admin().Purge(t.Context(), "own.a")
 		rig.Want(t, "Purge", err, nil)
 		rig.Want(t, "a topic for the one that is empty", schedules(ctx, r, "own.c"), nil)
 		r.CheckQuotas()
@@ -458,7 +458,7 @@ func TestGrantOfAForgottenTopic(t *testing.T) {
 			_, err := r.ScheduleBatch(t.Context(), batch)
 			rig.Want(t, "ScheduleBatch", err, nil)
 		}
-		_, err := r.Purge(t.Context(), "foreign.*")
+		_, err := r.Admin().Purge(t.Context(), "foreign.*")
 		rig.Want(t, "Purge", err, nil)
 		for i := range 20 { // not all ends are remembered
 			r.Must(Request{Topic: fmt.Sprint("own.", i), Delay: time.Hour})

@@ -78,7 +78,7 @@ func TestCancelGroup(t *testing.T) {
 		group(r, "g")
 		group(r, "h", "other")
 		// Brought back, a dead one is a member again.
-		_, err := r.Requeue(t.Context(), "x", Requeue{})
+		_, err := r.Admin().Requeue(t.Context(), "x", Requeue{})
 		rig.Want(t, "Requeue", err, nil)
 		group(r, "g", "dead")
 		cancelGroup(r, 1)

@@ -130,7 +130,7 @@ func (s *Engine) noteCertainty(was bool) (is bool) {
 	return is
 }
 
-// Moving is tasks.Scheduler.Moving.
+// Moving is tasks.Admin.Moving.
 func (s *Engine) Moving(ctx context.Context) error {
 	return s.Life.pulse.Moving(ctx, []pulse.Part{
 		{Name: "its lock", Wait: func() { _ = s.Err() }},

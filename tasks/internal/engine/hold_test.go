@@ -164,7 +164,7 @@ func TestHoldOfEachState(t *testing.T) {
 		if got := resume(r, "b"); !got.Due.Equal(made.Due.Add(time.Hour)) {
 			t.Errorf("resumed: due %v; want an hour after %v", got.Due, made.Due)
 		}
-		rig.Want(t, "PauseTopic", r.PauseTopic(ctx, "y", false), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(ctx, "y", false), nil)
 		rig.Pass(0)
 		r.Pull("y", "b")
 		if got := r.Counts("y").Lateness.Sum; got != time.Minute {
@@ -234,7 +234,7 @@ func TestHoldAndMaxLateness(t *testing.T) {
 		resume(r, "b")
 		rig.Pass(time.Minute) // a is late by 30 s, b by 2 min
 		hold(r, "b")
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", false), nil)
 		rig.Pass(0)
 		r.Ack(r.Pull("x", "a")[0])
 		resume(r, "b")
@@ -353,14 +353,14 @@ func TestChangesOfHeldTasks(t *testing.T) {
 		wantHeld(r, "cancelled")
 		for _, end := range []func() error{
 			func() error { _, err := r.CancelGroup(ctx, "g"); return err },
-			func() error { _, err := r.Purge(ctx, "x"); return err },
-			func() error { _, err := r.KillTopic(ctx, "x", -1); return err },
+			func() error { _, err := r.Admin().Purge(ctx, "x"); return err },
+			func() error { _, err := r.Admin().KillTopic(ctx, "x", -1); return err },
 		} {
 			held("d")
 			rig.Want(t, "end", end(), nil)
 			wantHeld(r, "ended")
 		}
-		if n, err := r.Requeue(ctx, "x", Requeue{}); err != nil || n.Requeued != 1 {
+		if n, err := r.Admin().Requeue(ctx, "x", Requeue{}); err != nil || n.Requeued != 1 {
 			t.Errorf("requeued %+v, %v", n, err)
 		}
 		rig.Pass(0)
@@ -388,7 +388,7 @@ func TestHeldTasksFallDueNever(t *testing.T) {
 		if got := rig.IDsOf(r.Pages(Query{State: Pending})); len(got) != 3 {
 			t.Errorf("pending: %q", got)
 		}
-		f, err := r.Forecast(t.Context(), Outlook{Window: time.Minute, Step: time.Minute})
+		f, err := r.Admin().Forecast(t.Context(), Outlook{Window: time.Minute, Step: time.Minute})
 		if err != nil || f.Held != 1 || f.Later != 2 || f.Counts[0] != 0 || f.Ready != 0 {
 			t.Errorf("forecast %+v, %v", f, err)
 		}
@@ -418,7 +418,7 @@ func TestShiftOfAHeldTask(t *testing.T) {
 				rig.Pass(10 * time.Minute)
 				moved := Act{Action: MoveAction, Shift: 2 * time.Hour, IDs: []string{"t"}}
 				for range 2 { // the first call only makes the stamp
-					got, err := r.Act(t.Context(), moved)
+					got, err := r.Admin().Act(t.Context(), moved)
 					rig.Want(t, "Act", err, nil)
 					moved.Query.Cursor = got.Cursor
 				}

@@ -61,7 +61,7 @@ func TestHoldAtAllNodes(t *testing.T) {
 			}
 		}
 		wantHeld("held", 2-b.Stats().Total.Held, b.Stats().Total.Held)
-		fc, _, err := b.FleetForecast(ctx, Outlook{Window: time.Hour, Step: time.Minute})
+		fc, _, err := b.Admin().FleetForecast(ctx, Outlook{Window: time.Hour, Step: time.Minute})
 		if err != nil || fc.Held != 2 || slices.Max(fc.Counts) != 0 || fc.Later != 0 {
 			t.Errorf("forecast %+v, %v", fc, err)
 		}
@@ -150,7 +150,7 @@ func TestActsHold(t *testing.T) {
 				}
 				rig.Pass(time.Millisecond) // actions of one millisecond come in any order
 				for _, state := range []State{Pending, Ready, Retrying} {
-					_, err := next().Act(ctx, Act{Action: ResumeAction, Query: Query{Topic: "x", State: state}})
+					_, err := next().Admin().Act(ctx, Act{Action: ResumeAction, Query: Query{Topic: "x", State: state}})
 					rig.Want(t, "resume of "+state.String(), err, ErrInvalid)
 				}
 				resume := Act{Action: ResumeAction, Query: Query{Topic: "x", Limit: 7}}
@@ -160,7 +160,7 @@ func TestActsHold(t *testing.T) {
 					t.Errorf("counted %+v", got)
 				}
 				now := clockNow(f.Nodes[0])
-				one, err := next().Act(ctx, Act{Action: ResumeAction, IDs: []string{"t1", "t3", "nobody"}})
+				one, err := next().Admin().Act(ctx, Act{Action: ResumeAction, IDs: []string{"t1", "t3", "nobody"}})
 				if rig.Want(t, "Act", err, nil); one.Done != 2 || len(one.Failed) != 1 || !errors.Is(one.Failed[0].Err, ErrNotFound) {
 					t.Errorf("resumed %+v", one) // t3 was not held
 				}
@@ -310,7 +310,7 @@ func TestActsDuringAHandOver(t *testing.T) {
 		rig.Pass(time.Second)
 		_, err = b.Resume(ctx, id)
 		rig.Want(t, "Resume", err, nil)
-		if acted, err := a.Act(ctx, Act{Action: HoldAction, IDs: []string{id}}); acted.Done != 0 {
+		if acted, err := a.Admin().Act(ctx, Act{Action: HoldAction, IDs: []string{id}}); acted.Done != 0 {
 			t.Errorf("a node that has lost the task holds it: %+v, %v", acted, err)
 		}
 		rig.Pass(time.Minute)

@@ -64,7 +64,7 @@ func TestKeptFinishedTask(t *testing.T) {
 			}
 			r.CheckConsistency()
 		}
-		for _, topic := range r.Topics() {
+		for _, topic := range r.Admin().Topics() {
 			if topic.Name != "x" && topic.Name != "y" {
 				t.Errorf("there is a topic %q", topic.Name)
 			}
@@ -236,18 +236,18 @@ func TestChangesOfAKeptTask(t *testing.T) {
 				rig.Want(t, "Reschedule", err, ErrNotFound)
 				_, err = r.Fire(ctx, id)
 				rig.Want(t, "Fire", err, ErrNotFound)
-				requeued, err := r.Requeue(ctx, "x", Requeue{IDs: []string{id}})
+				requeued, err := r.Admin().Requeue(ctx, "x", Requeue{IDs: []string{id}})
 				rig.Want(t, "Requeue", err, nil)
-				deleted, err := r.DeleteDead(ctx, "x", []string{id})
+				deleted, err := r.Admin().DeleteDead(ctx, "x", []string{id})
 				rig.Want(t, "DeleteDead", err, nil)
 				if requeued.Requeued != 0 || len(requeued.Unknown) != 1 || deleted != 0 {
 					t.Errorf("%+v, deleted %d", requeued, deleted)
 				}
 			}
 			rig.Want(t, "Cancel of a delivered task", r.Cancel(ctx, "delivered"), ErrNotFound)
-			all, err := r.Requeue(ctx, "x", Requeue{})
+			all, err := r.Admin().Requeue(ctx, "x", Requeue{})
 			rig.Want(t, "Requeue of all", err, nil)
-			purged, err := r.Purge(ctx, "x")
+			purged, err := r.Admin().Purge(ctx, "x")
 			rig.Want(t, "Purge", err, nil)
 			if all.Requeued != 0 || purged.Cancelled != 0 {
 				t.Errorf("%+v, %+v", all, purged)
@@ -268,12 +268,12 @@ func TestActionsOnKeptTasks(t *testing.T) {
 		rig.Want(t, "Cancel", r.Cancel(t.Context(), "cancelled"), nil)
 		r.Crash()
 		synctest.Wait()
-		done, err := r.Act(t.Context(), Act{Action: CancelAction, IDs: []string{"delivered", "cancelled"}})
+		done, err := r.Admin().Act(t.Context(), Act{Action: CancelAction, IDs: []string{"delivered", "cancelled"}})
 		rig.Want(t, "Act", err, nil)
 		if done.Done != 1 || len(done.Failed) != 1 || done.Failed[0].ID != "delivered" {
 			t.Errorf("%+v", done)
 		}
-		_, err = r.Act(t.Context(), Act{Action: FireAction, Query: Query{Topic: "x", State: Finished}})
+		_, err = r.Admin().Act(t.Context(), Act{Action: FireAction, Query: Query{Topic: "x", State: Finished}})
 		rig.Want(t, "Act on finished tasks", err, ErrInvalid)
 		wantKept(r, "x", "cancelled", "delivered")
 	})
@@ -294,7 +294,7 @@ func TestKeptTasksFollowTheSetting(t *testing.T) {
 		}
 		r.KeepsFor("shorter", 30*time.Minute)
 		r.KeepsFor("none", 0)
-		rig.Want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "deleted", -1), nil)
+		rig.Want(t, "DeleteTopic", r.Admin().DeleteTopic(t.Context(), "deleted", -1), nil)
 		rig.Pass(aFewSweeps)
 		for id, place := range map[string]recovery.Place{
 			"shorter1": recovery.Nowhere, "none1": recovery.Nowhere, "deleted1": recovery.Nowhere,

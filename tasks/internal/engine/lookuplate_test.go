@@ -62,7 +62,7 @@ func TestLookUpWithoutTime(t *testing.T) {
 			"Schedule": func(ctx context.Context) error { _, err := s.Schedule(ctx, again); return err },
 			"Replace":  func(ctx context.Context) error { _, err := s.Replace(ctx, again); return err },
 			"List":     func(ctx context.Context) error { _, err := s.List(ctx, Query{}); return err },
-			"Purge":    func(ctx context.Context) error { _, err := s.Purge(ctx, "x"); return err },
+			"Purge":    func(ctx context.Context) error { _, err := s.Admin().Purge(ctx, "x"); return err },
 		} {
 			member.from.Store(time.Now().Add(rig.Engine(s).Config.AnswerWithin / 2).UnixNano())
 			rig.Want(t, what, call(t.Context()), ErrNodeAway)

@@ -22,17 +22,17 @@ func mendAt(t *testing.T, bury func(topic, id string), has, asked *Scheduler) {
 		"headers": {IDs: []string{"a"}, Mend: &Mend{Headers: map[string]string{"by": "\n"}}},
 		"target":  {IDs: []string{"a"}, Mend: &Mend{Target: &Target{Settings: []byte(`{"url":"http://a"}`)}}},
 	} {
-		if done, err := asked.Requeue(t.Context(), "x", r); !errors.Is(err, ErrInvalid) || done.Requeued != 0 {
+		if done, err := asked.Admin().Requeue(t.Context(), "x", r); !errors.Is(err, ErrInvalid) || done.Requeued != 0 {
 			t.Errorf("%s: %+v, %v", what, done, err)
 		}
 	}
-	_, err := asked.Requeue(t.Context(), "x", Requeue{IDs: []string{"a"}, Mend: &Mend{Payload: make([]byte, asked.MaxPayload()+1)}})
+	_, err := asked.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"a"}, Mend: &Mend{Payload: make([]byte, asked.Admin().MaxPayload()+1)}})
 	rig.Want(t, "Requeue with a large payload", err, ErrTooLarge)
 	before, err := asked.Get(t.Context(), "a")
 	if rig.Want(t, "Get", err, nil); before.State != Dead {
 		t.Fatalf("a is %v", before.State)
 	}
-	done, err := asked.Requeue(t.Context(), "x", Requeue{IDs: []string{"a"}, Mend: mend})
+	done, err := asked.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"a"}, Mend: mend})
 	if rig.Want(t, "Requeue", err, nil); done.Requeued != 1 || len(done.Unknown) > 0 {
 		t.Fatalf("%+v", done)
 	}
@@ -45,7 +45,7 @@ func mendAt(t *testing.T, bury func(topic, id string), has, asked *Scheduler) {
 	if rig.Want(t, "Reserve", err, nil); len(ds) != 1 || string(ds[0].Payload) != `{"mended":true}` || ds[0].ID != "a" {
 		t.Errorf("%d deliveries", len(ds))
 	}
-	_, err = asked.Requeue(t.Context(), "x", Requeue{IDs: []string{"b"}, Mend: &Mend{Headers: map[string]string{}}})
+	_, err = asked.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"b"}, Mend: &Mend{Headers: map[string]string{}}})
 	rig.Want(t, "Requeue", err, nil)
 }
 
@@ -79,7 +79,7 @@ func TestMendAtAnotherNode(t *testing.T) {
 		mendAt(t, bury, has.Scheduler, asked.Scheduler)
 		bury("x", "old")
 		delete(has.Cluster().Fleet.Methods, cluster.MendMethod.Name) // as an older version
-		_, err := asked.Requeue(t.Context(), "x", Requeue{IDs: []string{"old"}, Mend: &Mend{Payload: []byte(`{"new":1}`)}})
+		_, err := asked.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"old"}, Mend: &Mend{Payload: []byte(`{"new":1}`)}})
 		rig.Want(t, "Requeue at an older version", err, ErrUnavailable)
 	})
 }

@@ -265,12 +265,12 @@ func TestMisfireChanges(t *testing.T) {
 	t.Run("Paused", func(t *testing.T) {
 		missing(t, MisfireCoalesce, func(t *testing.T, r *rig.Rig) {
 			schedule(r)
-			rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+			rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", true), nil)
 			down(r, 10*time.Minute)
 			rig.Pass(time.Second)
 			come(r, 0) // nothing is lost while a caller may still think it over
 			rig.Want(t, "Cancel", r.Cancel(t.Context(), "t2"), nil)
-			rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
+			rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", false), nil)
 			rig.Pass(time.Second)
 			come(r, 1, "t1")
 		})

@@ -30,7 +30,7 @@ func stuckPart(t *testing.T, s *Scheduler) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	stuck := (*StuckError)(nil)
-	err := s.Moving(ctx)
+	err := s.Admin().Moving(ctx)
 	if err != nil && (!errors.As(err, &stuck) || stuck.For < time.Second) {
 		t.Errorf("%v", err)
 	}
@@ -84,7 +84,7 @@ func TestMoving(t *testing.T) {
 		if err := s.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Moving(t.Context()); err != nil {
+		if err := s.Admin().Moving(t.Context()); err != nil {
 			t.Errorf("closed: %v", err)
 		}
 	})
@@ -103,12 +103,12 @@ func TestMovingNeedsTheLock(t *testing.T) {
 	lock.Lock()
 	for range 2 { // the second joins the round of the first
 		stuck := (*StuckError)(nil)
-		if err := s.Moving(ctx); !errors.As(err, &stuck) || stuck.Part != "its lock" {
+		if err := s.Admin().Moving(ctx); !errors.As(err, &stuck) || stuck.Part != "its lock" {
 			t.Errorf("with its lock held: %v", err)
 		}
 	}
 	lock.Unlock()
-	if err := s.Moving(t.Context()); err != nil {
+	if err := s.Admin().Moving(t.Context()); err != nil {
 		t.Errorf("with its lock free: %v", err)
 	}
 }

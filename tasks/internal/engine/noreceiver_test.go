@@ -110,7 +110,7 @@ func TestNoReceiver(t *testing.T) {
 						rig.Pass(300 * time.Millisecond)
 						d.open.Store(true)
 						if told {
-							r.ReceiverCame("other", "x")
+							r.Admin().ReceiverCame("other", "x")
 							rig.Pass(0)
 						} else {
 							rig.Pass(time.Second)
@@ -175,7 +175,7 @@ func TestReceiverComesMeanwhile(t *testing.T) {
 		r.Must(Request{ID: "a", Topic: "x"})
 		rig.Pass(5 * time.Millisecond)
 		here.Store(true)
-		r.Reconsider()
+		r.Admin().Reconsider()
 		rig.Pass(15 * time.Millisecond)
 		if got := took.List(); len(got) != 1 {
 			t.Errorf("delivered: %q", got)
@@ -227,11 +227,11 @@ func TestNoReceiverOfTheSettingsBefore(t *testing.T) {
 		r.Must(Request{ID: "a", Topic: "x"})
 		rig.Pass(0)
 		wantWaiting(r, "x", 1)
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", true), nil)
 		d.open.Store(true)
 		rig.Pass(5 * time.Second)
 		d.wantTook(t, 0)
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", false), nil)
 		rig.Pass(0)
 		d.wantTook(t, 1)
 	})
@@ -253,7 +253,7 @@ func TestNoReceiverAtTheEnd(t *testing.T) {
 			}
 			rig.Pass(0)
 			d.open.Store(true)
-			r.ReceiverCame()
+			r.Admin().ReceiverCame()
 			rig.Pass(0)
 			d.wantTook(t, 100)
 		})
@@ -292,7 +292,7 @@ func TestUnwanted(t *testing.T) {
 				rig.Want(t, "Cancel", r.Cancel(t.Context(), "n7"), nil)
 				r.CheckConsistency()
 				wanted.Store(true)
-				r.ReceiverCame("x")
+				r.Admin().ReceiverCame("x")
 				rig.Pass(settings.Spread + time.Second)
 				if settings.Rate.PerSecond > 0 {
 					rig.Pass(time.Minute)
@@ -323,7 +323,7 @@ func TestUnwantedWhileReceiversCome(t *testing.T) {
 		rig.Pass(10 * time.Second)
 		before := r.Counts("x").Returned
 		for i := range 20 {
-			r.ReceiverCame()
+			r.Admin().ReceiverCame()
 			r.Must(Request{ID: fmt.Sprint("y", i), Topic: "x", Payload: []byte("y")})
 			rig.Pass(time.Second)
 			if n := r.Counts("x"); n.Delivered != int64(i)+1 {

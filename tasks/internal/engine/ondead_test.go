@@ -55,7 +55,7 @@ func TestOnDead(t *testing.T) {
 				rig.Pass(time.Hour)
 				d := r.Pull("mourners", next.ID)[0]
 				r.Ack(d)
-				n, err := r.Requeue(t.Context(), "x", tasks.Requeue{})
+				n, err := r.Admin().Requeue(t.Context(), "x", tasks.Requeue{})
 				if rig.Want(t, "Requeue", err, nil); n.Requeued != 1 {
 					t.Fatal("it is not requeued")
 				}
@@ -99,7 +99,7 @@ func TestOnDeadIsForDeathsOnly(t *testing.T) {
 		rig.Want(t, "Fire", err, nil)
 		r.Ack(r.Pull("x", "acked")[0])
 		rig.Pass(2 * time.Minute)
-		_, err = r.KillTopic(ctx, "x", -1)
+		_, err = r.Admin().KillTopic(ctx, "x", -1)
 		rig.Want(t, "KillTopic", err, nil)
 		rig.Pass(time.Second)
 		if list := r.Pages(tasks.Query{Topic: "mourners"}); len(list) != 0 {
@@ -107,7 +107,7 @@ func TestOnDeadIsForDeathsOnly(t *testing.T) {
 		}
 		r.MustSetTopic("x", set)
 		r.SettleOne(tasks.Verdict{Verb: tasks.Bury}, r.One("b", "x"))
-		_, err = r.DeleteDead(ctx, "x", nil)
+		_, err = r.Admin().DeleteDead(ctx, "x", nil)
 		rig.Want(t, "DeleteDead", err, nil)
 		r.Only("mourners")
 	})
@@ -263,7 +263,7 @@ func TestOnDeadChains(t *testing.T) {
 		if !strings.Contains(err.Error(), "z -> x -> y -> z") {
 			t.Error(err)
 		}
-		_, err = r.ChangeTopic(ctx, "z", -1, func(set *tasks.TopicSettings) error { set.OnDead.Topic = "y"; return nil })
+		_, err = r.Admin().ChangeTopic(ctx, "z", -1, func(set *tasks.TopicSettings) error { set.OnDead.Topic = "y"; return nil })
 		wantFaults(t, "a smaller one", err, "on_dead.topic")
 
 		// A circle that was not seen: settings of two nodes, or of one moment after the

@@ -31,8 +31,8 @@ func TestUnsureAnswersNothing(t *testing.T) {
 			"Replace":     func() error { _, err := a.Replace(ctx, Request{ID: id, Topic: "x"}); return err }(),
 			"Schedule":    func() error { _, err := a.Schedule(ctx, Request{Topic: "x"}); return err }(),
 			"Settle":      a.Ack(d).Err,
-			"Purge":       func() error { _, err := a.Purge(ctx, "x"); return err }(),
-			"DeleteDead":  func() error { _, err := a.DeleteDead(ctx, "x", []string{"nobody"}); return err }(),
+			"Purge":       func() error { _, err := a.Admin().Purge(ctx, "x"); return err }(),
+			"DeleteDead":  func() error { _, err := a.Admin().DeleteDead(ctx, "x", []string{"nobody"}); return err }(),
 		} {
 			rig.Want(t, what, err, ErrUnavailable)
 		}

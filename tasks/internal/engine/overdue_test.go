@@ -81,7 +81,7 @@ func TestOverdueEndsWithDeath(t *testing.T) {
 		rig.Pass(0)
 		overdue(r, "dead", 0, 0, time.Time{})
 		rig.Pass(time.Second)
-		_, err := r.Requeue(t.Context(), "x", Requeue{})
+		_, err := r.Admin().Requeue(t.Context(), "x", Requeue{})
 		rig.Want(t, "Requeue", err, nil)
 		overdue(r, "requeued", 1, 0, time.Now())
 	})

@@ -24,7 +24,7 @@ func TestPeek(t *testing.T) {
 		seen := Task{Payload: make([]byte, 3, 100)}
 		room := &seen.Payload[:1][0]
 		for _, id := range []string{"pending", "held"} {
-			found, known := r.Peek(t.Context(), []byte(id), &seen)
+			found, known := r.Admin().Peek(t.Context(), []byte(id), &seen)
 			if got := r.MustGet(id); !found || !known || seen.Topic != got.Topic || seen.State != got.State || string(seen.Payload) != string(got.Payload) ||
 				!seen.Due.Equal(got.Due) || !seen.SeenAt.Equal(got.SeenAt) || seen.Attempt != got.Attempt {
 				t.Errorf("%s is %v, %v, %+v; Get tells %+v", id, found, known, seen, got)
@@ -35,7 +35,7 @@ func TestPeek(t *testing.T) {
 		}
 		peek := func(what, id string, wantFound, wantKnown bool) {
 			t.Helper()
-			if found, known := r.Peek(t.Context(), []byte(id), &seen); found != wantFound || known != wantKnown {
+			if found, known := r.Admin().Peek(t.Context(), []byte(id), &seen); found != wantFound || known != wantKnown {
 				t.Errorf("%s: %v, %v, want %v, %v", what, found, known, wantFound, wantKnown)
 			}
 		}
@@ -58,7 +58,7 @@ func TestPeek(t *testing.T) {
 		}
 		peek("a cancelled task", "pending", false, true)
 		seen = Task{}
-		if found, known := r.Peek(WithGrant(t.Context(), &Grant{Topics: []string{"other"}}), []byte("held"), &seen); found || known || seen.Topic != "" {
+		if found, known := r.Admin().Peek(WithGrant(t.Context(), &Grant{Topics: []string{"other"}}), []byte("held"), &seen); found || known || seen.Topic != "" {
 			t.Errorf("a task of another topic is told: %v, %v, %+v", found, known, seen)
 		}
 	})

@@ -405,7 +405,7 @@ func TestPerGroupReturnKeepsPlace(t *testing.T) {
 		}
 		rig.Pass(2 * time.Second)
 		r.SettleOne(tasks.Verdict{Verb: tasks.Return}, r.Pull("x", "a")[0])
-		r.Return(r.Pull("x", "a"))
+		r.Admin().Return(r.Pull("x", "a"))
 		for _, id := range []string{"a", "b", "c"} {
 			r.Ack(r.Pull("x", id)[0])
 		}

@@ -71,7 +71,7 @@ func TestDeliveryBeginsBeforeTheDeadAreKnown(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		dead, err := a.DeadTasks(t.Context(), "x", 0, "")
+		dead, err := a.Admin().DeadTasks(t.Context(), "x", 0, "")
 		rig.Want(t, "DeadTasks", err, nil)
 		id := dead.Tasks[0].ID
 		a.Crash()
@@ -99,9 +99,9 @@ func TestDeliveryBeginsBeforeTheDeadAreKnown(t *testing.T) {
 		_, err = b.Engine().Get(t.Context(), id)
 		rig.Want(t, "Get", err, ErrReplaying)
 		rig.Want(t, "Cancel", b.Cancel(t.Context(), id), ErrReplaying)
-		_, err = b.Requeue(t.Context(), "x", Requeue{IDs: []string{id}})
+		_, err = b.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{id}})
 		rig.Want(t, "Requeue", err, ErrReplaying)
-		_, err = b.DeleteDead(t.Context(), "x", nil)
+		_, err = b.Admin().DeleteDead(t.Context(), "x", nil)
 		rig.Want(t, "DeleteDead", err, ErrReplaying)
 
 		release()
@@ -114,7 +114,7 @@ func TestDeliveryBeginsBeforeTheDeadAreKnown(t *testing.T) {
 		}
 		_, err = b.Schedule(t.Context(), Request{ID: id, Topic: "x"})
 		rig.Want(t, "Schedule of a dead id", err, ErrDead)
-		done, err := b.Requeue(t.Context(), "x", Requeue{})
+		done, err := b.Admin().Requeue(t.Context(), "x", Requeue{})
 		rig.Want(t, "Requeue", err, nil)
 		if done.Requeued != 3 {
 			t.Errorf("%d came back, want 3", done.Requeued)
@@ -132,7 +132,7 @@ func TestDeliveryBeginsBeforeTheSettingsAreKnown(t *testing.T) {
 			_, err := a.SetTopic(t.Context(), name, TopicSettings{Lease: time.Minute}, -1)
 			rig.Want(t, "SetTopic", err, nil)
 		}
-		rig.Want(t, "PauseTopic", a.PauseTopic(t.Context(), "b-unread", true), nil)
+		rig.Want(t, "PauseTopic", a.Admin().PauseTopic(t.Context(), "b-unread", true), nil)
 		read, unread := a.Create(Request{Topic: "a-read"}), a.Create(Request{Topic: "b-unread"})
 		unset := a.Create(Request{Topic: "c-unset"})
 		a.Crash()
@@ -160,7 +160,7 @@ func TestDeliveryBeginsBeforeTheSettingsAreKnown(t *testing.T) {
 		rig.Want(t, "Topic", err, ErrReplaying)
 		_, err = b.SetTopic(t.Context(), "e-unknown", TopicSettings{}, 7)
 		rig.Want(t, "SetTopic of a revision", err, ErrReplaying)
-		rig.Want(t, "PauseTopic", b.PauseTopic(t.Context(), "e-unknown", false), ErrReplaying)
+		rig.Want(t, "PauseTopic", b.Admin().PauseTopic(t.Context(), "e-unknown", false), ErrReplaying)
 		b.Member.Fail("Setting", ledgertest.ErrInjected, ledgertest.ErrInjected)
 		_, err = b.Reserve(t.Context(), "e-unknown", 1, 0, 0)
 		rig.Want(t, "Reserve", err, ErrReplaying)
@@ -177,7 +177,7 @@ func TestDeliveryBeginsBeforeTheSettingsAreKnown(t *testing.T) {
 		if topic, err := b.Topic("f-set"); err != nil || topic.Settings.Lease != time.Hour {
 			t.Errorf("Topic = %v, %v, want the settings made meanwhile", topic.Settings.Lease, err)
 		}
-		rig.Want(t, "PauseTopic", b.PauseTopic(t.Context(), "b-unread", false), nil)
+		rig.Want(t, "PauseTopic", b.Admin().PauseTopic(t.Context(), "b-unread", false), nil)
 		b.PullOwn("b-unread", unread)
 		b.Check()
 	})
@@ -253,7 +253,7 @@ func TestDiesWhileTheDeadAreRead(t *testing.T) {
 		rig.Pass(time.Second)
 		answer()
 		rig.Pass(time.Minute)
-		n, err := b.DeleteDead(t.Context(), "x", nil)
+		n, err := b.Admin().DeleteDead(t.Context(), "x", nil)
 		rig.Want(t, "DeleteDead", err, nil)
 		if left := b.Stats().Total.Dead; n != 1 || left != 0 {
 			t.Errorf("deleted %d, and %d are left; want 1, 0", n, left)

@@ -53,7 +53,7 @@ func BenchmarkPurge(b *testing.B) {
 			worst <- longest
 		}()
 		b.StartTimer()
-		p, err := s.Purge(b.Context(), "x")
+		p, err := s.Admin().Purge(b.Context(), "x")
 		b.StopTimer()
 		if over.Store(true); err != nil || p.Cancelled != n {
 			b.Fatal(p, err)

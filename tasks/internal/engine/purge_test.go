@@ -37,7 +37,7 @@ func herdOf(r *rig.Rig, n int) {
 // purge purges the topic x.
 func purge(r *rig.Rig, p Purged, kind error) {
 	r.T.Helper()
-	got, err := r.Purge(r.T.Context(), "x")
+	got, err := r.Admin().Purge(r.T.Context(), "x")
 	if rig.Want(r.T, "Purge", err, kind); got != p {
 		r.T.Fatalf("purged %+v, want %+v", got, p)
 	}
@@ -45,7 +45,7 @@ func purge(r *rig.Rig, p Purged, kind error) {
 
 func TestPurge(t *testing.T) {
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
-		_, err := r.Purge(t.Context(), "no topic")
+		_, err := r.Admin().Purge(t.Context(), "no topic")
 		rig.Want(t, "Purge", err, ErrInvalid)
 		purge(r, Purged{}, nil) // a topic that no task has
 		buried(r)
@@ -86,7 +86,7 @@ func TestPurgeGoesInPieces(t *testing.T) {
 		_, release := r.Faulty.Hold(ledgertest.Apply)
 		purged := make(chan Purged)
 		go func() {
-			p, err := r.Purge(t.Context(), "x")
+			p, err := r.Admin().Purge(t.Context(), "x")
 			rig.Want(t, "Purge", err, nil)
 			purged <- p
 		}()
@@ -120,7 +120,7 @@ func TestPurgeGivenUpInTheMiddle(t *testing.T) {
 		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: 25, Times: -1})
 		var p Purged
 		var err error
-		within(r, "Purge", func() { p, err = r.Purge(t.Context(), "x") })
+		within(r, "Purge", func() { p, err = r.Admin().Purge(t.Context(), "x") })
 		rig.Want(t, "Purge", err, ErrUnknown)
 		pendings, _ := r.Dump()
 		if p.Cancelled == 0 || p.Cancelled+len(pendings) != n {
@@ -132,11 +132,11 @@ func TestPurgeGivenUpInTheMiddle(t *testing.T) {
 		if ready := int(r.Counts("x").Ready); ready < n-2*engine.PurgeAtOnce || ready > n-p.Cancelled {
 			t.Errorf("%d are ready", ready)
 		}
-		within(r, "Purge", func() { _, err = r.Purge(t.Context(), "x") })
+		within(r, "Purge", func() { _, err = r.Admin().Purge(t.Context(), "x") })
 		rig.Want(t, "Purge during an outage", err, ErrUnrecorded)
 		r.Faulty.Heal()
 		rig.Pass(3 * time.Second)
-		_, err = r.Purge(t.Context(), "x")
+		_, err = r.Admin().Purge(t.Context(), "x")
 		rig.Want(t, "Purge", err, nil)
 		if c := r.Counts("x"); c.Cancelled != n || c.Ready+c.Pending != 0 {
 			t.Errorf("in the end %+v", c)
@@ -151,7 +151,7 @@ func TestPurgeWithoutItsCaller(t *testing.T) {
 		herdOf(r, engine.PurgeAtOnce+500)
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		_, err := r.Purge(gone, "x")
+		_, err := r.Admin().Purge(gone, "x")
 		rig.Want(t, "Purge", err, context.Canceled)
 		r.CheckConsistency()
 
@@ -171,7 +171,7 @@ func TestPurgeWithoutItsCaller(t *testing.T) {
 		reached, release := r.Faulty.Hold(ledgertest.Apply)
 		gone, leave = context.WithCancel(t.Context())
 		go func() { <-reached; leave() }()
-		p, err := r.Purge(gone, "x")
+		p, err := r.Admin().Purge(gone, "x")
 		rig.Want(t, "Purge", err, ErrUnknown)
 		release()
 		rig.Pass(time.Second)
@@ -199,7 +199,7 @@ func TestPurgeDuringReplay(t *testing.T) {
 			t.Errorf("%d records are left", len(pendings))
 		}
 		rig.Want(t, "Close", r.Close(t.Context()), nil)
-		_, err = r.Purge(t.Context(), "x")
+		_, err = r.Admin().Purge(t.Context(), "x")
 		rig.Want(t, "Purge", err, ErrClosed)
 	})
 }
@@ -236,7 +236,7 @@ func TestPurgeOfBusyTasks(t *testing.T) {
 				synctest.Wait()
 				answer := make(chan Purged, 1)
 				go func() {
-					p, err := r.Purge(t.Context(), "x")
+					p, err := r.Admin().Purge(t.Context(), "x")
 					rig.Want(t, "Purge", err, nil)
 					answer <- p
 				}()
@@ -265,7 +265,7 @@ func TestPurgeAfterACancelThatWasGivenUp(t *testing.T) {
 		rig.Pass(1500 * time.Millisecond)
 		purged := make(chan error, 1)
 		go func() {
-			_, err := r.Purge(t.Context(), "x")
+			_, err := r.Admin().Purge(t.Context(), "x")
 			purged <- err
 		}()
 		rig.Pass(time.Millisecond)
@@ -309,7 +309,7 @@ func TestPurgeRace(t *testing.T) {
 	for k := range cancelled {
 		wg.Go(func() {
 			for {
-				p, err := r.Purge(context.Background(), "x")
+				p, err := r.Admin().Purge(context.Background(), "x")
 				if err != nil && !errors.Is(err, ErrReplaying) {
 					t.Errorf("Purge: %v", err)
 				}

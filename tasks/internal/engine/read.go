@@ -50,7 +50,7 @@ func (s *Engine) Get(ctx context.Context, id string) (t task.Task, err error) {
 	return t, err
 }
 
-// Peek is tasks.Scheduler.Peek.
+// Peek is tasks.Admin.Peek.
 func (s *Engine) Peek(ctx context.Context, id []byte, t *task.Task) (found, known bool) {
 	defer func() {
 		if found && known {
@@ -322,7 +322,7 @@ func (h soonest) Push(any) { panic("it is never more than full") }
 
 func (h soonest) Pop() any { panic("it is never less than full") }
 
-// Forecast is tasks.Scheduler.Forecast, from a time on that is now, in Unix milliseconds. Several
+// Forecast is tasks.Admin.Forecast, from a time on that is now, in Unix milliseconds. Several
 // nodes that forecast together take the same one.
 func (s *Engine) Forecast(ctx context.Context, o task.Outlook, now int64) (task.Forecast, error) {
 	if err := o.Faults().Err(); err != nil {
@@ -373,7 +373,7 @@ func (s *Engine) Forecast(ctx context.Context, o task.Outlook, now int64) (task.
 	return f, nil
 }
 
-// Waves is tasks.Scheduler.Waves of a query that was checked. What is open is counted by a walk,
+// Waves is tasks.Admin.Waves of a query that was checked. What is open is counted by a walk,
 // what has ended by the minutes that are remembered.
 func (s *Engine) Waves(ctx context.Context, q task.WaveQuery) (task.Wave, error) {
 	if q.Topic != "" {

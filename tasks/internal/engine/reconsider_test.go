@@ -35,14 +35,14 @@ func TestReconsider(t *testing.T) {
 		r.Restart()
 		r.Must(Request{ID: "a", Topic: "x"})
 		for range 2 {
-			r.Reconsider()
+			r.Admin().Reconsider()
 			rig.Pass(2 * time.Second)
 			if x, err := r.Topic("x"); err != nil || x.Undeliverable == "" || p.Text() != "" {
 				t.Fatalf("while it lacks something: %+v, %v, delivered: %s", x, err, p.Text())
 			}
 		}
 		p.lacks.Store(false)
-		r.Reconsider()
+		r.Admin().Reconsider()
 		rig.Pass(2 * time.Second)
 		if x, err := r.Topic("x"); err != nil || x.Undeliverable != "" || p.Text() != "a to rome" || x.Settings.Kind != "postal" {
 			t.Errorf("when it has it: %+v, %v, delivered: %s", x, err, p.Text())
@@ -81,7 +81,7 @@ func TestReconsiderWithoutTheWindow(t *testing.T) {
 		rig.Want(t, "refresh", r.Engine().Refresh(r.Faulty), nil)
 		rig.Pass(time.Second)
 		p.lacks.Store(false)
-		r.Reconsider()
+		r.Admin().Reconsider()
 		rig.Pass(3 * time.Second)
 		if n := r.Counts("x"); n.Delivered != 20 {
 			t.Errorf("%+v", n)

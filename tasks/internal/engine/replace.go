@@ -10,7 +10,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// StartReplace is tasks.Scheduler.StartReplace; nil: nothing was done.
+// StartReplace is tasks.Admin.StartReplace; nil: nothing was done.
 func (s *Engine) StartReplace(ctx context.Context, r *task.Request, answered func(error)) *PendingWrite {
 	if s.Fleet != nil || s.Config.Tracer != nil || !isClosed(s.Reading.settingsRead) {
 		return nil

@@ -80,25 +80,25 @@ func TestAskedForWhileReplaying(t *testing.T) {
 func TestListsWhileReplaying(t *testing.T) {
 	lists := map[string]Query{"all": {}, "of a topic": {Topic: "x"}, "of a state": {State: Pending}, "by id": {IDPrefix: "t"}, "brief": {Brief: true}}
 	figures := func(r *rig.Rig) map[string]Reach {
-		_, stats, err := r.FleetStats(r.T.Context())
+		_, stats, err := r.Admin().FleetStats(r.T.Context())
 		rig.Want(r.T, "FleetStats", err, nil)
-		_, totals, err := r.FleetTotals(r.T.Context())
+		_, totals, err := r.Admin().FleetTotals(r.T.Context())
 		rig.Want(r.T, "FleetTotals", err, nil)
-		_, topics, err := r.FleetTopics(r.T.Context(), TopicQuery{})
+		_, topics, err := r.Admin().FleetTopics(r.T.Context(), TopicQuery{})
 		rig.Want(r.T, "FleetTopics", err, nil)
-		f, forecast, err := r.FleetForecast(r.T.Context(), Outlook{Window: time.Hour, Step: time.Hour})
+		f, forecast, err := r.Admin().FleetForecast(r.T.Context(), Outlook{Window: time.Hour, Step: time.Hour})
 		rig.Want(r.T, "FleetForecast", err, nil)
 		if f.Complete != (len(forecast.Missing) == 0) {
 			r.T.Errorf("a forecast without %v is complete: %v", forecast.Missing, f.Complete)
 		}
-		return map[string]Reach{"FleetStats": stats, "FleetTotals": totals, "FleetTopics": topics, "FleetForecast": forecast, "OwnReach": r.OwnReach()}
+		return map[string]Reach{"FleetStats": stats, "FleetTotals": totals, "FleetTopics": topics, "FleetForecast": forecast, "OwnReach": r.Admin().OwnReach()}
 	}
 	replaying(t, 3, func(t *testing.T, r *rig.Rig, resume func()) {
 		for name, q := range lists {
 			_, err := r.List(t.Context(), q)
 			rig.Want(t, "a list "+name, err, ErrReplaying)
 		}
-		_, _, err := r.FleetTopic(t.Context(), "x")
+		_, _, err := r.Admin().FleetTopic(t.Context(), "x")
 		rig.Want(t, "a topic that was not met yet", err, ErrReplaying)
 		for name, reach := range figures(r) {
 			if len(reach.Nodes) != 0 || len(reach.Missing) != 1 || !errors.Is(reach.Missing[0], ErrReplaying) {

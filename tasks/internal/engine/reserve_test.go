@@ -111,16 +111,16 @@ func TestReturn(t *testing.T) {
 		rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 			r.MustSetTopic("x", TopicSettings{CountCrashes: counted})
 			d := r.One("t", "x")
-			r.Return([]Delivery{d})
+			r.Admin().Return([]Delivery{d})
 			wantEnd(r, recovery.Pending, Ready)
 			again := r.Pull("x", "t")[0]
 			if again.Attempt != 1 {
 				t.Errorf("attempt %d after a return", again.Attempt)
 			}
-			r.Return([]Delivery{d}) // once is enough
+			r.Admin().Return([]Delivery{d}) // once is enough
 			wantEnd(r, recovery.Pending, Delivering)
 			r.Ack(again)
-			r.Return([]Delivery{again})
+			r.Admin().Return([]Delivery{again})
 			wantEnd(r, recovery.Nowhere, 0)
 			r.CheckConsistency()
 		})

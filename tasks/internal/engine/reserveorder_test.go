@@ -31,7 +31,7 @@ func TestReadyTaskWakesAReceiver(t *testing.T) {
 							t.Error(err)
 						}
 						if limit == 2 {
-							r.Return(ds)
+							r.Admin().Return(ds)
 						}
 					}()
 				}
@@ -70,7 +70,7 @@ func TestResumedTopicWakesAll(t *testing.T) {
 			go func() { _, _ = r.Reserve(t.Context(), "x", 1, time.Minute, time.Hour) }()
 		}
 		rig.Pass(time.Second)
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", false), nil)
 		rig.Pass(time.Millisecond)
 		if n := r.Counts("x").Delivering; n != 3 {
 			t.Errorf("%d of 3 handed out", n)

@@ -27,7 +27,7 @@ func kept(r *rig.Rig, topic string, keep time.Duration) {
 // by the counts, and by the time of the first death.
 func wantDead(r *rig.Rig, topic string, ids ...string) {
 	r.T.Helper()
-	page, err := r.DeadTasks(r.T.Context(), topic, 0, "")
+	page, err := r.Admin().DeadTasks(r.T.Context(), topic, 0, "")
 	rig.Want(r.T, "DeadTasks", err, nil)
 	c := r.Counts(topic)
 	if got := rig.IDsOf(page.Tasks); fmt.Sprint(got) != fmt.Sprint(ids) || c.Dead != int64(len(ids)) {
@@ -122,7 +122,7 @@ func TestRetentionCountsFromTheLastDeath(t *testing.T) {
 		kept(r, "x", time.Hour)
 		r.Bury("x", "a", "b")
 		rig.Pass(30 * time.Minute)
-		_, err := r.Requeue(t.Context(), "x", Requeue{IDs: []string{"a"}})
+		_, err := r.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"a"}})
 		rig.Want(t, "Requeue", err, nil)
 		d := r.Pull("x", "a")[0]
 		r.SettleOne(Verdict{Verb: Bury}, d)
@@ -142,14 +142,14 @@ func TestDeadOldest(t *testing.T) {
 		rig.Want(t, "Cancel", r.Cancel(t.Context(), "a"), nil)
 		rig.Pass(aFewSweeps)
 		wantDead(r, "x", "b", "c", "d")
-		_, err := r.DeleteDead(t.Context(), "x", []string{"b", "d"})
+		_, err := r.Admin().DeleteDead(t.Context(), "x", []string{"b", "d"})
 		rig.Want(t, "DeleteDead", err, nil)
 		rig.Pass(aFewSweeps)
 		wantDead(r, "x", "c")
 		r.Clock.Step(-time.Hour) // who dies now has died before
 		r.Bury("x", "e")
 		wantDead(r, "x", "e", "c")
-		_, err = r.DeleteDead(t.Context(), "x", nil)
+		_, err = r.Admin().DeleteDead(t.Context(), "x", nil)
 		rig.Want(t, "DeleteDead", err, nil)
 		wantDead(r, "x")
 		r.Bury("x", "f")
@@ -350,7 +350,7 @@ func TestRetentionBesideRequeue(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				answer := make(chan error, 1)
 				go func() {
-					q, err := r.Requeue(ctx, "x", Requeue{IDs: []string{"a"}})
+					q, err := r.Admin().Requeue(ctx, "x", Requeue{IDs: []string{"a"}})
 					if err == nil && q.Requeued != 1 {
 						err = fmt.Errorf("requeued %+v", q)
 					}
@@ -396,7 +396,7 @@ func TestRequeueBesideRetention(t *testing.T) {
 				}
 				answer := make(chan Requeued, 1)
 				go func() {
-					q, err := r.Requeue(t.Context(), "x", Requeue{IDs: []string{"a"}})
+					q, err := r.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"a"}})
 					if err != nil {
 						t.Error("Requeue:", err)
 					}

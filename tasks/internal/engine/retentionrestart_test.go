@@ -93,7 +93,7 @@ func retentionAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error
 	if c := s.Stats().Total; c.Expired != n || c.Dead != 8 {
 		t.Errorf("counts %+v", c)
 	}
-	page, err := s.DeadTasks(t.Context(), "x", 0, "")
+	page, err := s.Admin().DeadTasks(t.Context(), "x", 0, "")
 	if err != nil || len(page.Tasks) != 5 {
 		t.Errorf("%d are left, %v", len(page.Tasks), err)
 	}

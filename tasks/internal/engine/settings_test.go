@@ -31,15 +31,15 @@ func TestSettingsAreKept(t *testing.T) {
 				t.Errorf("%s: brought along %+v, %v", what, b, err)
 			}
 		}
-		rig.Want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), nil)
+		rig.Want(t, "DeleteTopic", r.Admin().DeleteTopic(t.Context(), "x", -1), nil)
 		if x, _ := r.Topic("x"); x.Settings.Lease != time.Minute || x.Revision != 0 {
 			t.Errorf("deleted, it has %+v", x)
 		}
-		rig.Want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), tasks.ErrNoTopic)
+		rig.Want(t, "DeleteTopic", r.Admin().DeleteTopic(t.Context(), "x", -1), tasks.ErrNoTopic)
 		_, err = r.Topic("never")
 		rig.Want(t, "Topic", err, tasks.ErrNoTopic)
 		var names []string
-		for _, topic := range r.Topics() {
+		for _, topic := range r.Admin().Topics() {
 			names = append(names, topic.Name)
 		}
 		if !slices.Equal(names, []string{"brought", "x"}) {
@@ -55,16 +55,16 @@ func TestDeletedTopicIsGone(t *testing.T) {
 		shown := func(when string, shown bool) {
 			t.Helper()
 			_, err := r.Topic("x")
-			page, listErr := r.ListTopics(tasks.TopicQuery{})
+			page, listErr := r.Admin().ListTopics(tasks.TopicQuery{})
 			rig.Want(t, "ListTopics", listErr, nil)
-			if shown != (err == nil) || shown != (len(page.Topics) == 1) || shown != (len(r.Topics()) == 1) || err != nil && !errors.Is(err, tasks.ErrNoTopic) {
+			if shown != (err == nil) || shown != (len(page.Topics) == 1) || shown != (len(r.Admin().Topics()) == 1) || err != nil && !errors.Is(err, tasks.ErrNoTopic) {
 				t.Errorf("%s: Topic is %v, %d are listed", when, err, len(page.Topics))
 			}
 		}
 		r.MustSetTopic("x", tasks.TopicSettings{Lease: time.Minute})
 		id := r.Must(tasks.Request{Topic: "x", Delay: time.Hour}).ID
 		rig.Want(t, "Cancel", r.Cancel(t.Context(), id), nil)
-		rig.Want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), nil)
+		rig.Want(t, "DeleteTopic", r.Admin().DeleteTopic(t.Context(), "x", -1), nil)
 		shown("deleted", false)
 		if s := r.Stats(); len(s.Topics) != 1 || s.Topics[0].Counts.Cancelled != 1 {
 			t.Errorf("its task is no longer counted: %+v", s.Topics)
@@ -86,10 +86,10 @@ func TestDeletedTopicIsGone(t *testing.T) {
 
 		r.MustSetTopic("x", tasks.TopicSettings{Lease: time.Minute})
 		r.Must(tasks.Request{Topic: "x", Delay: time.Hour})
-		_, err := r.KillTopic(t.Context(), "x", -1)
+		_, err := r.Admin().KillTopic(t.Context(), "x", -1)
 		rig.Want(t, "KillTopic", err, nil)
 		shown("with a dead task", true)
-		_, err = r.DeleteDead(t.Context(), "x", nil)
+		_, err = r.Admin().DeleteDead(t.Context(), "x", nil)
 		rig.Want(t, "DeleteDead", err, nil)
 		shown("without the dead task", false)
 		r.Restart()
@@ -152,8 +152,8 @@ func TestSettingsDeletedAfterALostAnswer(t *testing.T) {
 		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.PutSetting, After: true})
 		_, err := r.SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: time.Hour}, -1)
 		rig.Want(t, "SetTopic", err, tasks.ErrUnknown)
-		rig.Want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), tasks.ErrRevision)
-		rig.Want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), nil)
+		rig.Want(t, "DeleteTopic", r.Admin().DeleteTopic(t.Context(), "x", -1), tasks.ErrRevision)
+		rig.Want(t, "DeleteTopic", r.Admin().DeleteTopic(t.Context(), "x", -1), nil)
 	})
 }
 
@@ -164,13 +164,13 @@ func TestSettingsTogether(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
-				if err := r.PauseTopic(t.Context(), "x", i%2 == 0); err != nil {
+				if err := r.Admin().PauseTopic(t.Context(), "x", i%2 == 0); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", true), nil)
 		topic, err := r.Topic("x")
 		if err != nil || topic.Settings.Lease != time.Minute || !topic.Settings.Paused {
 			t.Errorf("%+v, %v", topic, err)
@@ -203,7 +203,7 @@ func TestPauseOfIllegibleSettings(t *testing.T) {
 		rig.Want(t, "PutSetting", err, nil)
 		r.Restart()
 		for _, paused := range []bool{true, false} {
-			if err := r.PauseTopic(t.Context(), "x", paused); err == nil {
+			if err := r.Admin().PauseTopic(t.Context(), "x", paused); err == nil {
 				t.Errorf("PauseTopic(%v) has changed settings that this version cannot read", paused)
 			}
 		}

@@ -37,10 +37,10 @@ func TestStaleReceipts(t *testing.T) {
 			rig.Want(r.T, "Cancel", r.Cancel(r.T.Context(), "t"), nil)
 			r.Must(tasks.Request{ID: "t", Topic: "x"}) // within the same millisecond
 		},
-		"returned": func(r *rig.Rig, d tasks.Delivery) { r.Return([]tasks.Delivery{d}) },
+		"returned": func(r *rig.Rig, d tasks.Delivery) { r.Admin().Return([]tasks.Delivery{d}) },
 		"requeued since": func(r *rig.Rig, d tasks.Delivery) {
 			r.SettleOne(tasks.Verdict{Verb: tasks.Bury}, d)
-			_, err := r.Requeue(r.T.Context(), "x", tasks.Requeue{})
+			_, err := r.Admin().Requeue(r.T.Context(), "x", tasks.Requeue{})
 			rig.Want(r.T, "Requeue", err, nil)
 		},
 		"crash and handed out again": func(r *rig.Rig, _ tasks.Delivery) {

@@ -104,7 +104,7 @@ func (s *Engine) putTopic(ctx context.Context, name string, revision int64, t *t
 	return settings.PutSetting(ctx, task.SettingPrefix+name, revision, value)
 }
 
-// ChangeTopic is tasks.Scheduler.ChangeTopic.
+// ChangeTopic is tasks.Admin.ChangeTopic.
 func (s *Engine) ChangeTopic(ctx context.Context, name string, ifRevision int64, change func(*task.TopicSettings) error) (task.Topic, error) {
 	if !task.ValidName(name) {
 		return task.Topic{}, task.Invalid("topic", task.NameProblem)
@@ -187,7 +187,7 @@ func (s *Engine) resolvedOf(name string) (task.Resolved, int64, error) {
 	return e, revision, nil
 }
 
-// Reconsider is tasks.Scheduler.Reconsider.
+// Reconsider is tasks.Admin.Reconsider.
 func (s *Engine) Reconsider() {
 	s.ReceiverCame()
 	type candidate struct {
@@ -216,7 +216,7 @@ func (s *Engine) Reconsider() {
 	}
 }
 
-// ReceiverCame is tasks.Scheduler.ReceiverCame.
+// ReceiverCame is tasks.Admin.ReceiverCame.
 func (s *Engine) ReceiverCame(topics ...string) {
 	if len(topics) == 0 {
 		s.EachTopic(s.receiverCameLocked)

@@ -40,7 +40,7 @@ func TestAdopted(t *testing.T) {
 		}
 		rig.Pass(time.Minute)
 		b.Ack(b.PullOwn("x", later)[0])
-		if n, err := b.DeleteDead(t.Context(), "y", nil); n != 1 || err != nil {
+		if n, err := b.Admin().DeleteDead(t.Context(), "y", nil); n != 1 || err != nil {
 			t.Errorf("DeleteDead = %d, %v", n, err)
 		}
 		b.Check()

@@ -58,11 +58,11 @@ func TestPlacesAreSharedByWeight(t *testing.T) {
 		if st := r.Stats(); st.Workers != 40 || st.Crowd != 3 {
 			t.Errorf("%d workers, %d topics in the crowd", st.Workers, st.Crowd)
 		}
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "heavy", true), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "heavy", true), nil)
 		rig.Pass(25 * time.Second)
 		wantNow("20 0 20")
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "light", true), nil)
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "slow", true), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "light", true), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "slow", true), nil)
 		rig.Pass(time.Minute)
 		wantNow("0 0 0")
 		if st := r.Stats(); st.Workers != 0 || st.Crowd != 0 || st.MissedWakes != 0 {

@@ -297,7 +297,7 @@ func TestKilledInTheSpool(t *testing.T) {
 				if held {
 					hold(r.Rig, id)
 				}
-				_, _ = r.KillTopic(t.Context(), "x", -1)
+				_, _ = r.Admin().KillTopic(t.Context(), "x", -1)
 				r.Faulty.Heal()
 				r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: after, Times: -1})
 				rig.Pass(3 * time.Second)

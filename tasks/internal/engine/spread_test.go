@@ -145,7 +145,7 @@ func TestInsideTheWindow(t *testing.T) {
 	const window = time.Hour
 	spreading(t, window, func(t *testing.T, r *rig.Rig, got *comings) {
 		due := instant(r, "x", 100, time.Minute)
-		f, err := r.Forecast(t.Context(), Outlook{Topic: "x", Window: window + time.Minute, Step: (window + time.Minute) / 4})
+		f, err := r.Admin().Forecast(t.Context(), Outlook{Topic: "x", Window: window + time.Minute, Step: (window + time.Minute) / 4})
 		if rig.Want(t, "Forecast", err, nil); slices.Min(f.Counts) < 10 || f.Later != 0 {
 			t.Errorf("before the deadline the forecast has %v, %d later", f.Counts, f.Later)
 		}
@@ -176,7 +176,7 @@ func TestInsideTheWindow(t *testing.T) {
 			}
 			last = task.Next
 		}
-		f, err = r.Forecast(t.Context(), Outlook{Topic: "x", Window: window, Step: window / 4})
+		f, err = r.Admin().Forecast(t.Context(), Outlook{Topic: "x", Window: window, Step: window / 4})
 		if rig.Want(t, "Forecast", err, nil); slices.Min(f.Counts) < 10 || f.Ready != 0 {
 			t.Errorf("the forecast has %v, %d ready", f.Counts, f.Ready)
 		}
@@ -188,7 +188,7 @@ func TestInsideTheWindow(t *testing.T) {
 		if n := len(got.List()); n < 30 || n > 70 {
 			t.Errorf("%d of 100 came in half of the window", n)
 		}
-		p, err := r.Purge(t.Context(), "x")
+		p, err := r.Admin().Purge(t.Context(), "x")
 		if rig.Want(t, "Purge", err, nil); p.Cancelled+len(got.List()) != 99 {
 			t.Errorf("%d purged, %d delivered", p.Cancelled, len(got.List()))
 		}

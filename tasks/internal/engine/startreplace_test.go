@@ -15,7 +15,7 @@ import (
 // start starts a Replace, and returns where its outcome comes.
 func start(r *rig.Rig, request Request) (s StartedReplace, outcome chan error, ok bool) {
 	outcome = make(chan error, 2)
-	s, ok = r.StartReplace(r.T.Context(), &request, func(err error) { outcome <- err })
+	s, ok = r.Admin().StartReplace(r.T.Context(), &request, func(err error) { outcome <- err })
 	return s, outcome, ok
 }
 
@@ -57,7 +57,7 @@ func TestGiveUpReplace(t *testing.T) {
 			t.Error("a second one is started meanwhile")
 		}
 		synctest.Wait()
-		if err := r.GiveUp(s, nil); !errors.Is(err, ErrUnknown) {
+		if err := r.Admin().GiveUp(s, nil); !errors.Is(err, ErrUnknown) {
 			t.Errorf("the error is %v", err)
 		}
 		release()
@@ -71,7 +71,7 @@ func TestGiveUpReplace(t *testing.T) {
 		if err := <-outcome; err != nil {
 			t.Error(err)
 		}
-		if err := r.GiveUp(s, nil); err != nil {
+		if err := r.Admin().GiveUp(s, nil); err != nil {
 			t.Errorf("given up after its answer: %v", err)
 		}
 		r.CheckConsistency()

@@ -93,7 +93,7 @@ func TestEventsOfALife(t *testing.T) {
 		r.Must(Request{ID: "d", Topic: "x", MaxLateness: time.Second})
 		rig.Pass(2 * time.Second)
 		r.Pull("x")
-		_, err = r.DeleteDead(t.Context(), "x", []string{"b"})
+		_, err = r.Admin().DeleteDead(t.Context(), "x", []string{"b"})
 		rig.Want(t, "DeleteDead", err, nil)
 		wantTold(t, told(r, u), "scheduled b 0", "started b 1", "retried b 1", "started b 2", "dead b 2",
 			"scheduled c 0", "cancelled c 0", "scheduled d 0", "skipped d 0", "cancelled b 0")

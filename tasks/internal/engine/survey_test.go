@@ -37,7 +37,7 @@ func countsOf(t *testing.T, nodes []*Scheduler) {
 	} {
 		rig.Pass(3 * time.Second) // no answer is used again
 		all, _ := found(t, func() *Scheduler { return nodes[0] }, q)
-		c, reach, err := pick(i).FleetCount(t.Context(), q, 0)
+		c, reach, err := pick(i).Admin().FleetCount(t.Context(), q, 0)
 		if rig.Want(t, "FleetCount", err, nil); c.Total.All() != len(all) || !c.Complete || c.LookedAt != c.Of || len(reach.Nodes) != len(nodes) {
 			t.Errorf("%+v: %+v of %v, want %d", q, c, reach.Nodes, len(all))
 		}
@@ -46,7 +46,7 @@ func countsOf(t *testing.T, nodes []*Scheduler) {
 			sum += c.Topics[j].All()
 		}
 		for _, s := range nodes {
-			one, err := s.Count(t.Context(), q, 0)
+			one, err := s.Admin().Count(t.Context(), q, 0)
 			rig.Want(t, "Count", err, nil)
 			own += one.Total.All()
 		}
@@ -54,7 +54,7 @@ func countsOf(t *testing.T, nodes []*Scheduler) {
 			t.Errorf("%+v: %d by topic and %d by node, want %d", q, sum, own, len(all))
 		}
 	}
-	c, _, err := nodes[0].FleetCount(t.Context(), Query{State: Dead}, 0) // of all topics
+	c, _, err := nodes[0].Admin().FleetCount(t.Context(), Query{State: Dead}, 0) // of all topics
 	if rig.Want(t, "FleetCount", err, nil); c.Total.Dead != 1 || !c.Complete {
 		t.Errorf("dead: %+v", c)
 	}
@@ -82,19 +82,19 @@ func TestCountsUnderAGrant(t *testing.T) {
 			rig.Want(t, "Schedule", err, nil)
 		}
 		ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own.*"}})
-		c, _, err := r.FleetCount(ctx, Query{}, 0)
+		c, _, err := r.Admin().FleetCount(ctx, Query{}, 0)
 		if rig.Want(t, "FleetCount", err, nil); c.Total.Pending != 1 || len(c.Topics) != 1 || c.Topics[0].Topic != "own.a" {
 			t.Errorf("under a grant %+v", c)
 		}
-		_, _, err = r.FleetCount(ctx, Query{Topic: "foreign"}, 0)
+		_, _, err = r.Admin().FleetCount(ctx, Query{Topic: "foreign"}, 0)
 		rig.Want(t, "FleetCount", err, ErrNotGranted)
-		_, _, err = r.FleetCount(ctx, Query{}, time.Minute)
+		_, _, err = r.Admin().FleetCount(ctx, Query{}, time.Minute)
 		rig.Want(t, "FleetCount within a minute", err, ErrInvalid)
-		_, _, err = r.FleetCount(ctx, Query{Node: "none"}, 0)
+		_, _, err = r.Admin().FleetCount(ctx, Query{Node: "none"}, 0)
 		rig.Want(t, "FleetCount of a node", err, ErrNoNode)
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, _, err = r.FleetCount(canceled, Query{}, 0)
+		_, _, err = r.Admin().FleetCount(canceled, Query{}, 0)
 		rig.Want(t, "FleetCount", err, context.Canceled)
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 // countDead counts the dead tasks of topic x with an error, which has the ledger read.
 func countDead(ctx context.Context, s *Scheduler, text string, within time.Duration) (TaskCounts, error) {
-	return s.Count(ctx, Query{State: Dead, Topic: "x", Error: text}, within)
+	return s.Admin().Count(ctx, Query{State: Dead, Topic: "x", Error: text}, within)
 }
 
 // A node looks for four callers at a time. Others wait in their time, and then have seen nothing;

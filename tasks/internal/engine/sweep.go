@@ -171,7 +171,7 @@ func (s *Engine) SearchOverdue(all bool) (found int) {
 // wakeAll sees to it that workers and receivers take what the topics have ready, and returns
 // how many of them had been forgotten. It is also how a backlog raises them.
 func (s *Engine) wakeAll() (missed int) {
-	late := s.Config.Clock().Add(-task.LateAfter).UnixMilli()
+	late := s.Config.Clock().Add(-unaskedAfter).UnixMilli()
 	var unasked []string
 	s.EachTopic(func(t *Topic) {
 		if s.Dispatch.Neglected(&t.Line) {
@@ -189,8 +189,12 @@ func (s *Engine) wakeAll() (missed int) {
 	return missed
 }
 
-// unaskedAtOnce bounds the lines that one sweep logs about topics that no receiver has asked for.
-const unaskedAtOnce = 10
+const (
+	// unaskedAfter is for how long a receiver may let tasks wait that comes after them.
+	unaskedAfter = 10 * time.Second
+	// unaskedAtOnce bounds the lines that one sweep logs about topics that no receiver has asked for.
+	unaskedAtOnce = 10
+)
 
 // unasked reports whether a topic has a task that has been ready since before a moment, in Unix ms,
 // and has not handed one out since the start: its name may be misspelt.

@@ -71,7 +71,7 @@ func TestTarget(t *testing.T) {
 					t.Errorf("dead: %+v", dead)
 				}
 				c.Failing(nil)
-				n, err := r.Requeue(t.Context(), "x", tasks.Requeue{})
+				n, err := r.Admin().Requeue(t.Context(), "x", tasks.Requeue{})
 				if rig.Want(t, "Requeue", err, nil); n.Requeued != 1 {
 					t.Errorf("requeued: %+v", n)
 				}
@@ -118,7 +118,7 @@ func TestTargetOfMoves(t *testing.T) {
 		}
 		_, err = r.Replace(ctx, tasks.Request{ID: "a", Topic: "y", Target: rig.Own("lima")})
 		rig.Want(t, "in a topic that does not let tasks choose", err, tasks.ErrInvalid)
-		_, err = r.Act(ctx, tasks.Act{Action: tasks.FireAction, IDs: []string{"a", "b", "c", "d", "e"}})
+		_, err = r.Admin().Act(ctx, tasks.Act{Action: tasks.FireAction, IDs: []string{"a", "b", "c", "d", "e"}})
 		rig.Want(t, "Act", err, nil)
 		rig.Pass(time.Second)
 		c.Want(t, "moved", "a to oslo", "b to bern", "c to rome", "d to rome", "e to lima")

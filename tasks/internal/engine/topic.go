@@ -186,7 +186,7 @@ func (s *Engine) Topic(name string) (task.Topic, error) {
 	return s.DescribeLocked(t), nil
 }
 
-// Topics is tasks.Scheduler.Topics.
+// Topics is tasks.Admin.Topics.
 func (s *Engine) Topics() []task.Topic {
 	var all []task.Topic
 	s.EachTopic(func(t *Topic) {

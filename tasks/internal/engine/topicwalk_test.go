@@ -118,7 +118,7 @@ func TestStatsOfManyTopics(t *testing.T) {
 			t.Fatalf("%s stands before %s", st.Topics[i-1].Name, st.Topics[i].Name)
 		}
 	}
-	if all := r.Topics(); len(all) != MaxStatsTopics+4 || all[0].Name != "t00000" || all[len(all)-1].Name != "zzz-set" {
+	if all := r.Admin().Topics(); len(all) != MaxStatsTopics+4 || all[0].Name != "t00000" || all[len(all)-1].Name != "zzz-set" {
 		t.Errorf("%d topics from %s to %s", len(all), all[0].Name, all[len(all)-1].Name)
 	}
 }
@@ -130,7 +130,7 @@ func TestListTopics(t *testing.T) {
 	for _, limit := range []int{0, 1000, 999, 300} {
 		n, pages := 0, 0
 		for cursor := ""; ; {
-			page, err := r.ListTopics(TopicQuery{Limit: limit, Cursor: cursor})
+			page, err := r.Admin().ListTopics(TopicQuery{Limit: limit, Cursor: cursor})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +154,7 @@ func TestListTopics(t *testing.T) {
 		}
 	}
 	for _, q := range []TopicQuery{{Limit: -1}, {Limit: MaxTopicPage + 1}, {Cursor: "a b"}} {
-		if _, err := r.ListTopics(q); err == nil {
+		if _, err := r.Admin().ListTopics(q); err == nil {
 			t.Errorf("%+v is no fault", q)
 		}
 	}
@@ -168,11 +168,11 @@ func TestPageOfLargeTopicsEndsEarly(t *testing.T) {
 		r.Engine().TopicTable.ByName[fmt.Sprintf("t%05d", i)].Settings.Delivery = make([]byte, 500<<10)
 	}
 	rig.Mutex(r.Engine()).Unlock()
-	page, err := r.ListTopics(TopicQuery{})
+	page, err := r.Admin().ListTopics(TopicQuery{})
 	if err != nil || len(page.Topics) != 9 || page.NextCursor != "t00008" {
 		t.Fatalf("%d topics, then %q: %v", len(page.Topics), page.NextCursor, err)
 	}
-	page, err = r.ListTopics(TopicQuery{Cursor: page.NextCursor})
+	page, err = r.Admin().ListTopics(TopicQuery{Cursor: page.NextCursor})
 	if err != nil || page.Topics[0].Name != "t00009" {
 		t.Errorf("then %s: %v", page.Topics[0].Name, err)
 	}

@@ -198,7 +198,7 @@ var transitions = []transition{
 	{
 		name: "dead, Requeue", from: buried,
 		do: func(r *rig.Rig) error {
-			n, err := rig.Requeued(r.Requeue(r.T.Context(), "x", Requeue{IDs: []string{"t"}}))
+			n, err := rig.Requeued(r.Admin().Requeue(r.T.Context(), "x", Requeue{IDs: []string{"t"}}))
 			if err == nil && n != 1 {
 				err = fmt.Errorf("requeued %d", n)
 			}
@@ -210,7 +210,7 @@ var transitions = []transition{
 	{
 		name: "dead, DeleteDead", from: buried,
 		do: func(r *rig.Rig) error {
-			_, err := r.DeleteDead(r.T.Context(), "x", []string{"t"})
+			_, err := r.Admin().DeleteDead(r.T.Context(), "x", []string{"t"})
 			return err
 		},
 		busy: store.Finishing, place: recovery.Nowhere, undone: Dead,
@@ -267,7 +267,7 @@ var transitions = []transition{
 	},
 	{
 		name: "ready, Purge, finished tasks kept", settings: keepsFinished, from: dueNow,
-		do:   func(r *rig.Rig) error { _, err := r.Purge(r.T.Context(), "x"); return err },
+		do:   func(r *rig.Rig) error { _, err := r.Admin().Purge(r.T.Context(), "x"); return err },
 		busy: store.Cancelling, place: recovery.Dead, state: Finished, undone: Ready,
 		check: func(_, after record.Fields) error { return wantFields(after, 1, 0, record.Cancelled) },
 	},

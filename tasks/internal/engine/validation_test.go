@@ -126,7 +126,7 @@ func TestArgumentLimits(t *testing.T) {
 			return err
 		}
 		settle := func(v tasks.Verdict, receipts ...string) error { _, err := r.Settle(ctx, v, receipts); return err }
-		requeue := func(q tasks.Requeue) error { _, err := r.Requeue(ctx, "x", q); return err }
+		requeue := func(q tasks.Requeue) error { _, err := r.Admin().Requeue(ctx, "x", q); return err }
 		move := func(m tasks.Move) error { _, err := r.Reschedule(ctx, "p", m); return err }
 		list := func(q tasks.Query) error { _, err := r.List(ctx, q); return err }
 		set := func(s tasks.TopicSettings) error { _, err := r.SetTopic(ctx, "x", s, -1); return err }
@@ -173,13 +173,13 @@ func TestArgumentLimits(t *testing.T) {
 			{set(tasks.TopicSettings{Kind: "carrier-pigeon"}), "delivery.kind", "must be"},
 			{set(tasks.TopicSettings{Kind: tasks.Handler}), "delivery.kind", "must be pull"},
 			{func() error { _, err := r.SetTopic(ctx, "no topic", tasks.TopicSettings{}, -1); return err }(), "topic", "A-Z"},
-			{func() error { _, err := r.DeadTasks(ctx, "no topic", 0, ""); return err }(), "topic", "A-Z"},
-			{func() error { _, err := r.Requeue(ctx, "", tasks.Requeue{}); return err }(), "topic", "A-Z"},
+			{func() error { _, err := r.Admin().DeadTasks(ctx, "no topic", 0, ""); return err }(), "topic", "A-Z"},
+			{func() error { _, err := r.Admin().Requeue(ctx, "", tasks.Requeue{}); return err }(), "topic", "A-Z"},
 			{requeue(tasks.Requeue{Delay: -1}), "delay", "0 to 3660 days"},
 			{requeue(tasks.Requeue{Delay: tasks.MaxAhead + 1}), "delay", "0 to 3660 days"},
 			{requeue(tasks.Requeue{Due: time.Now().Add(tasks.MaxAhead + time.Hour)}), "due_at", "3660 days"},
 			{requeue(tasks.Requeue{Due: time.Now(), Delay: 1}), "due_at", "beside delay"},
-			{func() error { _, err := r.DeleteDead(ctx, "", nil); return err }(), "topic", "A-Z"},
+			{func() error { _, err := r.Admin().DeleteDead(ctx, "", nil); return err }(), "topic", "A-Z"},
 			{func() error { _, err := r.ScheduleBatch(ctx, make([]tasks.Request, tasks.MaxBatch+1)); return err }(), "tasks", "at most 10000"},
 		} {
 			wantField(t, c.field, c.err, c.field, c.text)

@@ -14,7 +14,7 @@ import (
 // waveOf returns the counts of a minute.
 func waveOf(r *rig.Rig, minute time.Time) (Wave, WaveCounts) {
 	r.T.Helper()
-	w, err := r.Waves(r.T.Context(), WaveQuery{From: minute, To: minute.Add(time.Minute)})
+	w, err := r.Admin().Waves(r.T.Context(), WaveQuery{From: minute, To: minute.Add(time.Minute)})
 	rig.Want(r.T, "Waves", err, nil)
 	return w, w.Total()
 }
@@ -34,7 +34,7 @@ func TestWaveBeyondTheRows(t *testing.T) {
 		if !w.Complete || c.Delivered != 1 || w.Others.Delivered != 1 {
 			t.Errorf("all topics: %+v", w)
 		}
-		w, err := r.Waves(t.Context(), WaveQuery{From: minute, To: minute.Add(time.Minute), Topic: "x"})
+		w, err := r.Admin().Waves(t.Context(), WaveQuery{From: minute, To: minute.Add(time.Minute), Topic: "x"})
 		if rig.Want(t, "Waves", err, nil); w.Complete {
 			t.Errorf("one topic: %+v", w)
 		}
@@ -89,7 +89,7 @@ func TestWave(t *testing.T) {
 			}
 		}
 		check("at work")
-		_, err = r.Requeue(t.Context(), "x", Requeue{IDs: []string{"requeued"}, Delay: time.Hour})
+		_, err = r.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"requeued"}, Delay: time.Hour})
 		rig.Want(t, "Requeue", err, nil)
 		want.Dead--
 		check("requeued")
@@ -126,7 +126,7 @@ func TestWaveIsWhole(t *testing.T) {
 				_ = r.Cancel(t.Context(), id) // it may be gone, or delivered just now
 			}
 			rig.Pass(0)
-			w, err := r.Waves(t.Context(), WaveQuery{From: began, To: began.Add(5 * time.Hour)})
+			w, err := r.Admin().Waves(t.Context(), WaveQuery{From: began, To: began.Add(5 * time.Hour)})
 			rig.Want(t, "Waves", err, nil)
 			if c := w.Total(); c.Open()+c.Ended() != made {
 				t.Fatalf("%d of %d tasks: %+v", c.Open()+c.Ended(), made, c)
@@ -147,7 +147,7 @@ func TestWaveAfterARestart(t *testing.T) {
 		r.Ack(r.Pull("y", "a")[0])
 		rig.Pass(time.Minute)
 		before, _ := waveOf(r, minute)
-		_, err := r.Requeue(t.Context(), "x", Requeue{Delay: time.Hour})
+		_, err := r.Admin().Requeue(t.Context(), "x", Requeue{Delay: time.Hour})
 		rig.Want(t, "Requeue", err, nil)
 		w, c := waveOf(r, minute)
 		if c.Delivered != 1 || c.Dead != 0 || c.Ended() != 1 || len(w.Topics) != 1 {
@@ -168,7 +168,7 @@ func TestWaveRequeuedIsNoEnd(t *testing.T) {
 		rig.Pass(0)
 		_, before := waveOf(r, minute)
 		rig.Pass(5 * time.Minute)
-		_, err := r.Requeue(t.Context(), "x", Requeue{IDs: []string{"a"}, Delay: time.Hour})
+		_, err := r.Admin().Requeue(t.Context(), "x", Requeue{IDs: []string{"a"}, Delay: time.Hour})
 		rig.Want(t, "Requeue", err, nil)
 		if _, c := waveOf(r, minute); c.Dead != 1 || !c.LastEnd.Equal(before.LastEnd) {
 			t.Errorf("%+v; the last end was %v", c, before.LastEnd)

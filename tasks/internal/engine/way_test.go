@@ -41,7 +41,7 @@ func TestWayIsChosenAtRunTime(t *testing.T) {
 		if text := p.Text(); text != "a to rome, b to oslo" {
 			t.Errorf("delivered: %s", text)
 		}
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", true), nil)
 		x, err := r.Topic("x")
 		rig.Want(t, "Topic", err, nil)
 		if x.Settings.Kind != "postal" || !strings.Contains(string(x.Settings.Delivery), "oslo") || !x.Settings.Paused {
@@ -50,7 +50,7 @@ func TestWayIsChosenAtRunTime(t *testing.T) {
 		r.Must(tasks.Request{ID: "c", Topic: "x"})
 		r.Restart()
 		rig.Pass(5 * time.Second)
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", false), nil)
 		rig.Pass(5 * time.Second)
 		if text := p.Text(); text != "a to rome, b to oslo, c to oslo" {
 			t.Errorf("after a restart: %s", text)
@@ -87,7 +87,7 @@ func TestWayThatIsMissing(t *testing.T) {
 		if task := r.MustGet("b"); task.State != tasks.Ready {
 			t.Errorf("it is %v", task.State)
 		}
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", false), nil)
 		r.MustSetTopic("x", tasks.TopicSettings{})
 		r.Ack(r.Pull("x", "b")[0])
 		r.CheckConsistency()

@@ -34,15 +34,15 @@ func TestFireIsNotSpread(t *testing.T) {
 		rig.Want(t, "Fire", err, nil)
 		at("t2", 2)
 
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", true), nil)
 		_, err = r.Fire(t.Context(), "t3")
 		rig.Want(t, "Fire", err, nil)
 		_, err = r.Reschedule(t.Context(), "t3", tasks.Move{Payload: []byte(`1`)})
 		rig.Want(t, "Reschedule", err, nil)
 		rig.Pass(time.Second)
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", false), nil)
 		at("t3", 3)
-		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+		rig.Want(t, "PauseTopic", r.Admin().PauseTopic(t.Context(), "x", true), nil)
 		_, err = r.Fire(t.Context(), "t4")
 		rig.Want(t, "Fire", err, nil)
 		task, err := r.Reschedule(t.Context(), "t4", tasks.Move{Delay: rig.Ptr(time.Duration(0))})
@@ -110,7 +110,7 @@ func TestMovesInsideTheWindow(t *testing.T) {
 			}
 			r.InLedger(id, recovery.Dead)
 			if round == 0 {
-				n, err := rig.Requeued(r.Requeue(t.Context(), "x", tasks.Requeue{}))
+				n, err := rig.Requeued(r.Admin().Requeue(t.Context(), "x", tasks.Requeue{}))
 				if rig.Want(t, "Requeue", err, nil); n != 1 {
 					t.Fatal("not requeued")
 				}
@@ -176,7 +176,7 @@ func TestReturnedTaskKeepsItsPlace(t *testing.T) {
 		r.MustSetTopic("x", tasks.TopicSettings{Spread: time.Hour})
 		r.Must(tasks.Request{ID: "t1", Topic: "x"})
 		rig.Pass(time.Hour)
-		r.Return(r.Pull("x", "t1"))
+		r.Admin().Return(r.Pull("x", "t1"))
 		r.Ack(r.Pull("x", "t1")[0])
 		r.CheckConsistency()
 	})
