@@ -5,6 +5,7 @@ package browser
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -181,13 +182,19 @@ func open(t *testing.T, more ...chromedp.ExecAllocatorOption) *tab {
 // give it a tenth of the time for an answer. The session is asked for after 200 ms, not a minute.
 func (p *tab) hurries() {
 	p.Helper()
-	const script = `{
-		const timeout = setTimeout, bound = AbortSignal.timeout.bind(AbortSignal);
-		const faster = new Map([[2000, 200], [3000, 300], [5000, 500], [10000, 1000], [15000, 1500], [60000, 200]]);
-		window.setTimeout = (f, ms, ...rest) => timeout(f, faster.get(ms) ?? ms, ...rest);
-		AbortSignal.timeout = ms => bound(ms / 10);
-	}`
-	p.do("hurry", chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+	p.paced("[[2000, 200], [3000, 300], [5000, 500], [10000, 1000], [15000, 1500], [60000, 200]]", 10)
+}
+
+// paced makes the pages that are loaded from now on wait otherwise where they wait for so long, in
+// ms, and give the server a part of the time for an answer.
+func (p *tab) paced(waits string, part int) {
+	p.Helper()
+	script := fmt.Sprintf(`{
+		const timeout = setTimeout, bound = AbortSignal.timeout.bind(AbortSignal), waits = new Map(%s);
+		window.setTimeout = (f, ms, ...rest) => timeout(f, waits.get(ms) ?? ms, ...rest);
+		AbortSignal.timeout = ms => bound(ms / %d);
+	}`, waits, part)
+	p.do("pace", chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := cdp.Call(ctx, target, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
 		return err
 	}))

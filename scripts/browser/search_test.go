@@ -88,7 +88,7 @@ func TestSuggestions(t *testing.T) {
 }
 
 // A search goes on by itself, says how far it is, and stops where the user says so. Without a node
-// it says that it is not complete.
+// it says that it is not complete, and begins again.
 func TestSearchGoesOn(t *testing.T) {
 	r := serve(t)
 	var parts, ends atomic.Int64
@@ -101,6 +101,9 @@ func TestSearchGoesOn(t *testing.T) {
 			"scope": "fleet", "covers": []string{"a"}, "missing": []any{map[string]string{"node": "n3", "error": "no answer"}}, "tasks": []any{}, "topics": []any{},
 			"groups": []any{map[string]string{"name": fmt.Sprint("g-", n%5), "match": "begin", "topic": "x"}}, "looked_at": 10 * n, "of": 1_000_000, "complete": false,
 		}
+		if ends.Load() == 2 {
+			part["missing"], part["complete"] = []any{}, true
+		}
 		if ends.Load() == 0 {
 			part["next_cursor"] = fmt.Sprint(n)
 		}
@@ -109,6 +112,7 @@ func TestSearchGoesOn(t *testing.T) {
 		return true
 	})
 	p := open(t)
+	p.paced("[[10000, 300]]", 1)
 	p.load(url + "/#/search?q=g")
 	p.waits(func() (bool, string) { return parts.Load() > 5, "it does not go on" })
 	p.shows("#progress", "so far, in about")
@@ -119,5 +123,8 @@ func TestSearchGoesOn(t *testing.T) {
 	p.press("Go on")
 	p.shows("#progress", "Looked at all 1,000,000 tasks")
 	p.shows("#progress", "not complete, without what n3 has")
+	ends.Store(2)
+	p.shows("#progress", "tasks: found 1 group.")
+	p.hides("#progress", "not complete")
 	p.content()
 }

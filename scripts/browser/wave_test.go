@@ -198,7 +198,7 @@ func TestPastOfATopic(t *testing.T) {
 }
 
 // A point of fewer nodes than another one is told as such, and one of none is no zero. The
-// latest marks are named. What could not be read is said.
+// latest marks are named, what several nodes have noticed once. What could not be read is said.
 func TestPastInParts(t *testing.T) {
 	r := serve(t)
 	var unread atomic.Bool
@@ -212,6 +212,9 @@ func TestPastInParts(t *testing.T) {
 		for i := range 7 {
 			marks += fmt.Sprintf(`,{"at":"%s","kind":"settings","topic":"order.%d","by":"ann","text":"lease"}`, at(10-i), i)
 		}
+		for i := range 3 { // one outage
+			marks += fmt.Sprintf(`,{"at":"%s","until":"%s","kind":"ledger_outage","node":"n%d"}`, at(2), at(1), i+1)
+		}
 		if unread.Load() {
 			why = `"unread":"the ledger does not tell what it keeps: closed",`
 		}
@@ -222,8 +225,9 @@ func TestPastInParts(t *testing.T) {
 	p.load(url)
 	p.shows("main", "300 delivered since ")
 	p.shows("main", "Some minutes are of fewer than 2 nodes.")
-	p.shows(".marks", "order.2 got other settings (lease), by ann")
-	p.hides(".marks", "order.1 ")
+	p.shows(".marks", "order.3 got other settings (lease), by ann")
+	p.shows(".marks", "n1, n2, n3 had no answer from the ledger, until ")
+	p.hides(".marks", "order.2 ")
 	over := func(ago int, says string) {
 		t.Helper()
 		p.waits(func() (bool, string) {

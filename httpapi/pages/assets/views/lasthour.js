@@ -11,8 +11,7 @@ import {downNodes} from "../trouble.js";
 
 const minute = 60_000, marksShown = 5;
 
-// useHistory asks for the whole hour each time, so that nothing is left of an answer before it, which may
-// have been of other nodes. The hour has about 12 kB: it is asked for seldom.
+// useHistory asks for the whole hour each time: the answer before may have been of other nodes. It has 12 kB.
 const useHistory = topic => usePoll(signal => get("v1/history", {topic}, signal), [topic], 15_000);
 
 const inWords = late => (late.count ? "half within " + fine(late.p50) + ", 99 of 100 within " + fine(late.p99) + ", all within " + fine(late.max) : "no task was due");
@@ -22,8 +21,19 @@ const kinds = {node_started: "started", node_stopped: "stopped", node_down: "was
 // markInWords says a mark: "02:10 order.unpaid got other settings (lease), by ann".
 const markInWords = m => hourMinute(Date.parse(m.at)) + " " + [m.topic || m.node, kinds[m.kind] ?? m.kind].filter(Boolean).join(" ") + (m.text ? " (" + m.text.replace(/^\((.*)\)$/, "$1") + ")" : "") + (m.by ? ", by " + m.by : "") + (m.until ? ", until " + hourMinute(Date.parse(m.until)) : "");
 
-// waited is for how long the oldest task that waits now had waited at the end of a minute, in ms; null
-// before it was due.
+// latest are the last marks. What several nodes have noticed within a minute is one.
+function latest(marks) {
+  const all = [];
+  for (const m of marks) {
+    const was = all.at(-1);
+    if (was && !m.topic && m.kind === was.kind && m.text === was.text && Date.parse(m.at) - Date.parse(was.at) < minute)
+      Object.assign(was, {until: m.until, node: was.node + ", " + m.node});
+    else all.push({...m});
+  }
+  return [...new Set(all.map(markInWords))].slice(-marksShown);
+}
+
+// waited is for how long the oldest task had waited at the end of a minute, in ms; null before it was due.
 const waited = (oldest, at) => {
   const ms = Math.min(now(), at + minute) - Date.parse(oldest);
   return ms > 0 ? ms : null;
@@ -43,7 +53,7 @@ export function LastHour({topic, oldest, diagnosis}) {
   const x = points.map(p => Date.parse(p.at) / 1000), to = x[x.length - 1] + 60, axis = {from: to - 3660, to, x, pick: i => go(waveOf(x[i] * 1000, minute, topic))};
   const sum = key => points.reduce((n, p) => n + p[key], 0), failed = sum("failed"), known = value => points.map(p => (p.nodes ? value(p) : null));
   const worst = points.reduce((a, p) => (millis(p.lateness.max) > millis(a.lateness.max) ? p : a));
-  const marks = poll.data.marks.map(m => ({at: Date.parse(m.at) / 1000, text: markInWords(m)})), told = [...new Set(marks.map(m => m.text))].slice(-marksShown);
+  const marks = poll.data.marks.map(m => ({at: Date.parse(m.at) / 1000, text: markInWords(m)})), told = latest(poll.data.marks);
   const most = nodes.current = Math.max(nodes.current, ...points.map(p => p.nodes), new Set([...poll.data.covers, ...poll.data.missing.map(m => m.node).filter(Boolean), ...downNodes(diagnosis)]).size), fewer = points.some(p => p.nodes < most);
   const say = text => i => hourMinute(x[i] * 1000) + ": " + [points[i].nodes ? text(points[i], x[i] * 1000) : "", ofNodes(points[i], most)].filter(Boolean).join(", ");
   const waits = at => (oldest && waited(oldest, at) ? "; the oldest that waits was late by " + fine(waited(oldest, at)) : "");

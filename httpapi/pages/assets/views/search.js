@@ -1,14 +1,14 @@
-// A search for a part of a name: it goes on by itself until its end, or until it is stopped.
+// A search for a part of a name. It goes on by itself until its end, or until it is stopped.
 
 import {html, useEffect, useRef, useState} from "../vendor/preact.js";
 import {get} from "../api.js";
 import {count, plural} from "../format.js";
 import {Fault, Section, Table, View} from "../parts.js";
+import {usePoll} from "../poll.js";
 import {link} from "../route.js";
 import {taskColumns} from "./tasks.js";
 
-// A part has at most partSize tasks and groups. The search rests once foundMost are found, and the best
-// shownMost of each kind are shown.
+// A part has at most partSize tasks and groups. The search rests with foundMost, and shows shownMost of each kind.
 const partSize = 200, foundMost = 2000, shownMost = 100;
 
 const ranks = ["exact", "begin", "part"], says = {exact: "is it", begin: "begins so", part: "has it"};
@@ -27,9 +27,9 @@ function join(s, part) {
   return {...s, cursor, looked: part.looked_at, of: part.of, complete: part.complete, over: !cursor, going: !!cursor && !rests};
 }
 
-// useSearch is a search for a text with what it has found so far, and go, which stops it or has it go on.
+// useSearch is what a search has found so far, and go, which stops it or has it go on, or begin again.
 function useSearch(q) {
-  const [s, set] = useState(nothing), state = useRef(s), control = useRef(new AbortController());
+  const [s, set] = useState(nothing), state = useRef(s), before = useRef(false), control = useRef(new AbortController());
   const put = next => set(state.current = next);
   const run = async () => {
     const {signal} = control.current = new AbortController();
@@ -46,11 +46,17 @@ function useSearch(q) {
   };
   const go = going => {
     control.current.abort();
-    put({...state.current, going, fault: null});
+    const was = state.current;
+    before.current = was.over && was;
+    put({...(was.over ? nothing() : was), going, fault: null});
     if (going) run();
   };
   useEffect(() => { run(); return () => control.current.abort(); }, []);
-  return [s, go];
+  usePoll(async () => { // what was missing may be there
+    const {over, complete, fault} = state.current;
+    if (over && !complete || fault && fault.status !== 400) go(true);
+  }, [], 10_000);
+  return [s.going && before.current || s, go];
 }
 
 // progress says how far a search is.
