@@ -102,7 +102,7 @@ const idleFor = 20 * time.Second
 // busyOf is the processor time that the nodes have taken so far.
 func busyOf(nodes []*process) (sum time.Duration) {
 	for _, n := range nodes {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.cmd.Process.Pid))
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.run.Cmd.Process.Pid))
 		if err != nil {
 			n.Fatal(err)
 		}

@@ -3,15 +3,10 @@
 package browser
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
-	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,9 +25,8 @@ type process struct {
 	url           string // of its present run, each of which has a port of its own
 	client        *client.Client
 
-	cmd    *exec.Cmd
-	said   *bytes.Buffer // to be read once exited is closed
-	exited chan struct{}
+	run  *programs.Process
+	said *bytes.Buffer // to be read once it has ended
 }
 
 // withProcesses calls do with three nodes that share a Redis. They count a node as dead after so
@@ -55,49 +49,32 @@ func withProcesses(t *testing.T, failover time.Duration, do func(redis *redistes
 	}
 }
 
-var servesOn = regexp.MustCompile(`https?://127\.0\.0\.1:\d+`)
-
 // start starts the process, and returns once it serves.
 func (n *process) start() {
 	n.Helper()
-	n.cmd = exec.Command(n.program, append([]string{"serve", "--listen", "127.0.0.1:0", "--node", n.name}, n.args...)...)
-	n.cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "LAPSE_") })
-	n.said, n.exited = &bytes.Buffer{}, make(chan struct{})
-	n.cmd.Stderr = n.said
-	stdout, err := n.cmd.StdoutPipe()
-	if err != nil {
+	cmd := programs.Command(n.program, append([]string{"serve", "--listen", "127.0.0.1:0", "--node", n.name}, n.args...)...)
+	n.said = &bytes.Buffer{}
+	cmd.Stderr = n.said
+	var err error
+	if n.run, err = programs.Serve(cmd, 1); err != nil {
 		n.Fatal(err)
 	}
-	if err := n.cmd.Start(); err != nil {
-		n.Fatal(err)
-	}
-	n.url = ""
-	for lines := bufio.NewScanner(stdout); n.url == "" && lines.Scan(); {
-		n.url = servesOn.FindString(lines.Text())
-	}
-	go func(cmd *exec.Cmd, exited chan struct{}) {
-		_, _ = io.Copy(io.Discard, stdout) // the pipe must be empty before Wait closes it
-		_ = cmd.Wait()
-		close(exited)
-	}(n.cmd, n.exited)
-	if n.url == "" {
-		<-n.exited
+	if len(n.run.URLs) == 0 {
+		<-n.run.Exited
 		n.Fatalf("%s did not start: %s", n.name, n.said)
 	}
+	n.url = n.run.URLs[0]
 	if n.client, err = client.New(client.Options{URL: n.url}); err != nil {
 		n.Fatal(err)
 	}
 }
 
 // stop has the process stand still, and goOn move again.
-func (n *process) stop() { _ = n.cmd.Process.Signal(syscall.SIGSTOP) }
-func (n *process) goOn() { _ = n.cmd.Process.Signal(syscall.SIGCONT) }
+func (n *process) stop() { n.run.Signal(syscall.SIGSTOP) }
+func (n *process) goOn() { n.run.Signal(syscall.SIGCONT) }
 
 // kill ends the process without a chance to clean up.
-func (n *process) kill() {
-	_ = n.cmd.Process.Signal(syscall.SIGKILL)
-	<-n.exited
-}
+func (n *process) kill() { n.run.Kill() }
 
 // does makes a request as the command line does.
 func (n *process) does(method, path, body string) {

@@ -139,8 +139,8 @@ func (f *fleet) stop(m plannedFault) (end func()) {
 	n := f.nodes[m.node]
 	over := f.history.Begin(m.kind.trouble, n.name)
 	r := n.latest()
-	r.signal(syscall.SIGSTOP)
-	return func() { r.signal(syscall.SIGCONT); over() }
+	r.Signal(syscall.SIGSTOP)
+	return func() { r.Signal(syscall.SIGCONT); over() }
 }
 
 // breakWay does a fault of the way to Redis to the proxies of one node.

@@ -192,8 +192,7 @@ func (f *fleet) close() {
 		n.life.Lock()
 		if r := n.latest(); r != nil {
 			r.expect()
-			r.signal(os.Kill)
-			<-r.exited
+			r.Kill()
 		}
 		n.life.Unlock()
 	}

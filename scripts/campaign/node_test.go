@@ -1,15 +1,11 @@
 package campaign
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
-	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -39,14 +35,13 @@ type node struct {
 	run *run       // the latest
 }
 
-// A run is one process, on a port of its own, so that a request never reaches another one.
+// A run is one process.
 type run struct {
-	node   *node
-	n      int
-	base   string // http://127.0.0.1:port
-	http   *http.Client
-	cmd    *exec.Cmd
-	exited chan struct{}
+	*rig.Process
+	node *node
+	n    int
+	base string // http://127.0.0.1:port
+	http *http.Client
 
 	mu       sync.Mutex // guards expected
 	expected bool       // its end was requested
@@ -65,40 +60,31 @@ func (n *node) latest() *run {
 	return n.run
 }
 
-var servesOn = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
-
 // start starts the process, and reports whether it has printed its address. The caller has life.
 func (n *node) start() bool {
-	r := &run{node: n, n: 1, exited: make(chan struct{})}
+	r := &run{node: n, n: 1}
 	if before := n.latest(); before != nil {
 		r.n = before.n + 1
 		before.http.CloseIdleConnections()
 	}
 	fmt.Fprintf(n.log, "\n== run %d of %s, %s\n", r.n, n.name, rig.Stamp(time.Now()))
-	r.cmd = exec.Command(binary, append(slices.Clone(n.args), "--spool", n.spoolDir)...)
-	r.cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "LAPSE_") })
-	r.cmd.Stderr = n.log
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	stdout, err := r.cmd.StdoutPipe()
-	if err == nil {
-		err = r.cmd.Start()
-	}
-	if err != nil {
+	cmd := rig.Command(binary, append(slices.Clone(n.args), "--spool", n.spoolDir)...)
+	cmd.Stderr = n.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var err error
+	if r.Process, err = rig.Serve(cmd, 1); err != nil {
 		n.fleet.wrong("not started", "%s: %v", n.name, err)
 		return false
 	}
-	lines := bufio.NewScanner(stdout)
-	for r.base == "" && lines.Scan() {
-		r.base = servesOn.FindString(lines.Text())
+	if len(r.URLs) > 0 {
+		r.base = r.URLs[0]
 	}
 	r.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: callWithin}
 	n.mu.Lock()
 	n.run = r
 	n.mu.Unlock()
 	n.fleet.watching.Go(func() {
-		_, _ = io.Copy(io.Discard, stdout) // it must be empty before Wait closes it
-		_ = r.cmd.Wait()
-		close(r.exited)
+		<-r.Exited
 		n.fleet.ended(r)
 	})
 	return r.base != ""
@@ -119,15 +105,12 @@ func (r *run) wasExpected() bool {
 
 func (r *run) over() bool {
 	select {
-	case <-r.exited:
+	case <-r.Exited:
 		return true
 	default:
 		return false
 	}
 }
-
-// signal ignores the error of a process that has ended, as the signal was to end it.
-func (r *run) signal(sig os.Signal) { _ = r.cmd.Process.Signal(sig) }
 
 // ready waits until the node answers that it has read its tasks. It records a fault and returns
 // false if that takes too long, or the process ends.
@@ -173,18 +156,17 @@ func (n *node) bringUp() {
 func (n *node) end(sig os.Signal) {
 	r := n.latest()
 	r.expect()
-	r.signal(sig)
+	r.Signal(sig)
 	n.gone(r)
 }
 
 // gone waits for the end of a run, and kills it if that takes too long.
 func (n *node) gone(r *run) {
 	select {
-	case <-r.exited:
+	case <-r.Exited:
 	case <-time.After(stopWithin):
 		n.fleet.wrong("not stopped", "%s, run %d, has not ended within %s", n.name, r.n, stopWithin)
-		r.signal(syscall.SIGKILL)
-		<-r.exited
+		r.Kill()
 	}
 }
 
@@ -198,7 +180,7 @@ func (f *fleet) ended(r *run) {
 	over := f.history.Begin(crash.Killed, n.name)
 	defer over()
 	if !f.forgotten(n) {
-		f.wrong("ended by itself", "%s, run %d, at %s: %v", n.name, r.n, rig.Stamp(time.Now()), r.cmd.ProcessState)
+		f.wrong("ended by itself", "%s, run %d, at %s: %v", n.name, r.n, rig.Stamp(time.Now()), r.Cmd.ProcessState)
 	}
 	n.life.Lock()
 	defer n.life.Unlock()

@@ -21,8 +21,7 @@ func TestDiskFull(t *testing.T) {
 	// Registered after newServer's, hence run before it: kill first.
 	t.Cleanup(func() {
 		if r := s.latest(); r != nil {
-			r.signal(syscall.SIGKILL)
-			<-r.exited
+			r.Kill()
 		}
 		if err := syscall.Unmount(dir, 0); err != nil {
 			t.Errorf("unmount: %v", err)

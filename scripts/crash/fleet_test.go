@@ -134,7 +134,7 @@ func (f *fleet) pick(ctx context.Context, rng *rand.Rand, not *run) *run {
 
 func (r *run) ended() bool {
 	select {
-	case <-r.exited:
+	case <-r.Exited:
 		return true
 	default:
 		return false
@@ -194,18 +194,17 @@ func (a answer) decode(t *testing.T, into any) {
 func (n *node) term() {
 	n.t.Helper()
 	r := n.latest()
-	r.signal(syscall.SIGTERM)
+	r.Signal(syscall.SIGTERM)
 	select {
-	case <-r.exited:
+	case <-r.Exited:
 	case <-time.After(30 * time.Second):
 		n.t.Errorf("%s has not stopped in 30 s", n.node)
-		r.signal(syscall.SIGKILL)
-		<-r.exited
+		r.Kill()
 		return
 	}
 	r.http.CloseIdleConnections()
-	if code := r.cmd.ProcessState.ExitCode(); code != 0 {
-		n.t.Errorf("%s has stopped with %v\n%s", n.node, r.cmd.ProcessState, tail(r.stderr.Bytes()))
+	if code := r.Cmd.ProcessState.ExitCode(); code != 0 {
+		n.t.Errorf("%s has stopped with %v\n%s", n.node, r.Cmd.ProcessState, tail(r.stderr.Bytes()))
 	}
 }
 

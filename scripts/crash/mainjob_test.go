@@ -299,7 +299,7 @@ var residentLine = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
 // resident is the memory of the process in MB; 0 if the system does not report it.
 func (r *run) resident(t *testing.T) int {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}

@@ -55,7 +55,7 @@ func TestRedisAbsent(t *testing.T) {
 	if code := second.ProcessState.ExitCode(); err == nil || code != 3 {
 		t.Errorf("a second server of the same name ended with %d, want 3:\n%s", code, out)
 	}
-	if holder := fmt.Sprintf("process %d", r.cmd.Process.Pid); !bytes.Contains(out, []byte(holder)) || !bytes.Contains(out, []byte("--node")) {
+	if holder := fmt.Sprintf("process %d", r.Cmd.Process.Pid); !bytes.Contains(out, []byte(holder)) || !bytes.Contains(out, []byte("--node")) {
 		t.Errorf("it does not name %s and --node:\n%s", holder, out)
 	}
 	t.Logf("%s", out)

@@ -214,15 +214,15 @@ func TestTwins(t *testing.T) {
 	}
 
 	// It is stopped for longer than any process waits.
-	first.latest().signal(syscall.SIGSTOP)
+	first.latest().Signal(syscall.SIGSTOP)
 	began = time.Now()
 	r := twin.start()
 	r.ready(t)
 	t.Logf("the second process has the name %s after the first one stood still", time.Since(began).Round(time.Millisecond))
-	first.latest().signal(syscall.SIGCONT)
+	first.latest().Signal(syscall.SIGCONT)
 	select {
-	case <-first.latest().exited:
-		if code := first.latest().cmd.ProcessState.ExitCode(); code != 3 {
+	case <-first.latest().Exited:
+		if code := first.latest().Cmd.ProcessState.ExitCode(); code != 3 {
 			t.Errorf("the first process ended with %d, want 3", code)
 		}
 	case <-time.After(failoverAfter + 10*time.Second):

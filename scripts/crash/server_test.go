@@ -3,7 +3,6 @@
 package crash
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -13,9 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -37,13 +34,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// command is a call of the binary without the settings of this environment, and without variables
-// of the test that look like settings.
-func command(args ...string) *exec.Cmd {
-	c := exec.Command(binary, args...)
-	c.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "LAPSE_") })
-	return c
-}
+// command is a call of the binary.
+func command(args ...string) *exec.Cmd { return rig.Command(binary, args...) }
 
 // A server is the binary on one data directory or one Redis, over all its runs.
 type server struct {
@@ -64,17 +56,15 @@ type server struct {
 	started chan struct{} // closed and replaced when run changes
 }
 
-// A run is one process of a server. Each has a port of its own, so that a
-// request made for one run never reaches another.
+// A run is one process of a server.
 type run struct {
+	*rig.Process
 	n      int
 	node   string
 	base   string // http://127.0.0.1:port
 	health string // the same for probes, if the server has such an address
 	http   *http.Client
-	cmd    *exec.Cmd
-	stderr *bytes.Buffer // to be read once exited is closed
-	exited chan struct{}
+	stderr *bytes.Buffer // to be read once Exited is closed
 }
 
 // newServer is not started yet, and keeps its tasks on disk. It is killed when the
@@ -84,8 +74,7 @@ func newServer(t *testing.T) *server {
 	s.patience = 75 * time.Second // longer than any long-poll
 	t.Cleanup(func() {
 		if r := s.latest(); r != nil {
-			r.signal(syscall.SIGKILL)
-			<-r.exited
+			r.Kill()
 			if t.Failed() {
 				t.Logf("the last run of %s wrote:\n%s", s.node, tail(r.stderr.Bytes()))
 			}
@@ -140,7 +129,7 @@ func (s *server) after(ctx context.Context, n int) *run {
 // answer, or answered 503: the same if its process lives.
 func (s *server) again(ctx context.Context, r *run) *run {
 	select {
-	case <-r.exited:
+	case <-r.Exited:
 		return s.after(ctx, r.n)
 	case <-time.After(50 * time.Millisecond): // sooner than Retry-After asks for
 		return r
@@ -149,53 +138,38 @@ func (s *server) again(ctx context.Context, r *run) *run {
 	}
 }
 
-var servesOn = regexp.MustCompile(`https?://127\.0\.0\.1:\d+`)
-
 // start starts the process and returns once it has printed its address.
 func (s *server) start() *run {
 	s.t.Helper()
-	r := &run{n: 1, node: s.node, stderr: &bytes.Buffer{}, exited: make(chan struct{})}
+	r := &run{n: 1, node: s.node, stderr: &bytes.Buffer{}}
 	if before := s.latest(); before != nil {
 		r.n = before.n + 1
 	}
-	r.cmd = s.command()
-	r.cmd.Stderr = r.stderr
+	cmd := s.command()
+	cmd.Stderr = r.stderr
 	if s.log != "" {
 		file, err := os.OpenFile(s.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		fmt.Fprintf(file, "\n== run %d of %s, %s\n", r.n, s.node, rig.Stamp(time.Now()))
-		r.cmd.Stderr = io.MultiWriter(r.stderr, file)
-		defer func() { go func() { <-r.exited; file.Close() }() }()
+		cmd.Stderr = io.MultiWriter(r.stderr, file)
+		defer func() { go func() { <-r.Exited; file.Close() }() }()
 	}
-	stdout, err := r.cmd.StdoutPipe()
-	if err != nil {
+	addresses := 1
+	if slices.Contains(s.more, "--health-listen") {
+		addresses = 2
+	}
+	var err error
+	if r.Process, err = rig.Serve(cmd, addresses); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := r.cmd.Start(); err != nil {
-		s.t.Fatal(err)
+	if len(r.URLs) < addresses {
+		<-r.Exited
+		s.t.Fatalf("run %d did not start: %v\n%s", r.n, r.Cmd.ProcessState, tail(r.stderr.Bytes()))
 	}
-	lines := bufio.NewScanner(stdout)
-	probed := slices.Contains(s.more, "--health-listen")
-	for (r.base == "" || probed && r.health == "") && lines.Scan() {
-		switch url := servesOn.FindString(lines.Text()); {
-		case url == "":
-		case r.base == "":
-			r.base = url
-		default:
-			r.health = url
-		}
-	}
-	go func() {
-		// The pipe must be empty before Wait closes it.
-		_, _ = io.Copy(io.Discard, stdout)
-		_ = r.cmd.Wait()
-		close(r.exited)
-	}()
-	if r.base == "" || probed && r.health == "" {
-		<-r.exited
-		s.t.Fatalf("run %d did not start: %v\n%s", r.n, r.cmd.ProcessState, tail(r.stderr.Bytes()))
+	if r.base = r.URLs[0]; addresses > 1 {
+		r.health = r.URLs[1]
 	}
 	r.http = &http.Client{
 		Transport: &http.Transport{
@@ -238,16 +212,12 @@ func (s *server) where() []string {
 func (s *server) kill() {
 	s.t.Helper()
 	r := s.latest()
-	r.signal(syscall.SIGKILL)
-	<-r.exited
+	r.Kill()
 	r.http.CloseIdleConnections()
-	if status, ok := r.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-		s.t.Errorf("run %d had ended by itself: %v\n%s", r.n, r.cmd.ProcessState, tail(r.stderr.Bytes()))
+	if status, ok := r.Cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+		s.t.Errorf("run %d had ended by itself: %v\n%s", r.n, r.Cmd.ProcessState, tail(r.stderr.Bytes()))
 	}
 }
-
-// signal ignores the error of a process that has ended, as the signal was to end it.
-func (r *run) signal(sig os.Signal) { _ = r.cmd.Process.Signal(sig) }
 
 // ready waits until replay is over and returns how long that took.
 func (r *run) ready(t *testing.T) time.Duration {

@@ -38,10 +38,10 @@ func TestSuspended(t *testing.T) {
 		h.Change(o.n, Change{Span: span, Kind: Create, Outcome: Done, Due: o.due})
 	}
 
-	r.signal(syscall.SIGSTOP)
+	r.Signal(syscall.SIGSTOP)
 	<-time.After(asleep) // the test is about this time
 	woken := time.Now()
-	r.signal(syscall.SIGCONT)
+	r.Signal(syscall.SIGCONT)
 	pulling, stopPulling := context.WithCancel(t.Context())
 	defer stopPulling()
 	var pulls sync.WaitGroup
@@ -90,14 +90,14 @@ func TestStopIdle(t *testing.T) {
 			defer silent.Close()
 			polled := openPoll(t, r)
 			asked := time.Now()
-			r.signal(sig)
+			r.Signal(sig)
 			if err := <-polled; err != nil {
 				t.Errorf("the long-poll was not answered well: %v", err)
 			}
-			<-r.exited
+			<-r.Exited
 			took := time.Since(asked)
 			t.Logf("stopped after %s", took.Round(time.Millisecond))
-			if code := r.cmd.ProcessState.ExitCode(); code != 0 {
+			if code := r.Cmd.ProcessState.ExitCode(); code != 0 {
 				t.Errorf("exit code %d\n%s", code, tail(r.stderr.Bytes()))
 			}
 			if took > 5*time.Second {

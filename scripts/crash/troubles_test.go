@@ -29,9 +29,9 @@ func (f *fleet) inject(n *node, trouble Trouble, rng *rand.Rand) (end func()) {
 		n.term()
 		return again
 	case Stopped:
-		n.latest().signal(syscall.SIGSTOP)
+		n.latest().Signal(syscall.SIGSTOP)
 		return func() {
-			n.latest().signal(syscall.SIGCONT)
+			n.latest().Signal(syscall.SIGCONT)
 			over()
 			f.survived(n)
 		}
@@ -58,7 +58,7 @@ func (f *fleet) survived(n *node) {
 	if !r.ended() {
 		return
 	}
-	f.t.Errorf("%s has ended by itself: %v\n%s", n.node, r.cmd.ProcessState, tail(r.stderr.Bytes()))
+	f.t.Errorf("%s has ended by itself: %v\n%s", n.node, r.Cmd.ProcessState, tail(r.stderr.Bytes()))
 	over := f.history.Begin(Killed, n.node)
 	n.start().ready(f.t)
 	over()

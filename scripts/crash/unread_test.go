@@ -235,7 +235,7 @@ func manyStreams(t *testing.T, c net.Conn, n int) {
 
 // memory returns the memory of the process, in bytes.
 func (r *run) memory() (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Cmd.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
