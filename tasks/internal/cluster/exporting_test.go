@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -388,30 +386,13 @@ func TestImportOfMisfired(t *testing.T) {
 // meanwhile.
 func TestExportMissesNothing(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
-	t.Log("seed", seed)
-	r := rig.New(t, Config{MaxDeliveries: 4000})
-	r.MustSetTopic("x", TopicSettings{Retry: Retry{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: 5 * time.Millisecond}})
+	r, seed := rig.Disturbing(t)
 	const tasks = 3000
 	payload := make([]byte, 12_000) // so that an export has some ten pages
 	for i := range tasks {
 		r.Must(Request{ID: fmt.Sprint("task-", i), Topic: "x", Delay: time.Duration(i%2) * time.Hour, Payload: payload})
 	}
-	stop := make(chan struct{})
-	var busy sync.WaitGroup
-	for k := range 4 {
-		rng := rand.New(rand.NewPCG(seed, uint64(k)))
-		busy.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					disturb(r, rng, fmt.Sprint("task-", rng.IntN(tasks)))
-				}
-			}
-		})
-	}
+	stop := r.Disturb(seed, 4, tasks)
 	// Until some have failed and died.
 	st := r.Counts("x")
 	for n := 0; n < 3 || n < 1000 && (st.Failed == 0 || st.Died == 0); n++ {
@@ -424,36 +405,8 @@ func TestExportMissesNothing(t *testing.T) {
 		}
 		st = r.Counts("x")
 	}
-	close(stop)
-	busy.Wait()
+	stop()
 	if st.Failed == 0 || st.Died == 0 {
 		t.Errorf("nothing happened meanwhile: %+v", st)
-	}
-}
-
-// disturb does something to a task, or to some that are ready or dead, that ends none of them.
-func disturb(r *rig.Rig, rng *rand.Rand, id string) {
-	ctx := context.Background()
-	switch rng.IntN(6) {
-	case 0:
-		_, _ = r.Reschedule(ctx, id, Move{Due: time.Now().Add(time.Duration(rng.IntN(3)-1) * time.Hour)})
-	case 1:
-		_, _ = r.Fire(ctx, id)
-	case 2:
-		_, _ = r.Hold(ctx, id)
-		_, _ = r.Resume(ctx, id)
-	case 3:
-		_, _ = r.Admin().Requeue(ctx, "x", Requeue{IDs: []string{id}})
-	case 4:
-		_, _ = r.Admin().Requeue(ctx, "x", Requeue{})
-	default:
-		ds, _ := r.Reserve(ctx, "x", 1+rng.IntN(20), 0, 0)
-		for _, d := range ds {
-			v := Verdict{Verb: Release, Reason: "again"}
-			if rng.IntN(2) == 0 {
-				v = Verdict{Verb: Bury, Reason: "no use"}
-			}
-			_, _ = r.Settle(ctx, v, []string{d.Receipt()})
-		}
 	}
 }

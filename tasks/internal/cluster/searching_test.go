@@ -277,29 +277,12 @@ func TestSearchWhileAShardMoves(t *testing.T) {
 // meanwhile, and nothing else than what a plain filter selects.
 func TestSearchMissesNothing(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
-	t.Log("seed", seed)
-	r := rig.New(t, Config{MaxDeliveries: 4000})
-	r.MustSetTopic("x", TopicSettings{Retry: Retry{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: 5 * time.Millisecond}})
+	r, seed := rig.Disturbing(t)
 	const tasks = 1500
 	for i := range tasks {
 		r.Must(Request{ID: fmt.Sprint("task-", i), Topic: "x", Group: fmt.Sprint("g", i%50), Delay: time.Duration(i%2) * time.Hour})
 	}
-	stop := make(chan struct{})
-	var busy sync.WaitGroup
-	for k := range 2 {
-		rng := rand.New(rand.NewPCG(seed, uint64(k)))
-		busy.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					disturb(r, rng, fmt.Sprint("task-", rng.IntN(tasks)))
-				}
-			}
-		})
-	}
+	stop := r.Disturb(seed, 2, tasks)
 	rng := rand.New(rand.NewPCG(seed, 9))
 	for range 6 {
 		text := []string{"task", "-1", "9", fmt.Sprint("K-", rng.IntN(20)), fmt.Sprint("task-", rng.IntN(tasks)), "g4"}[rng.IntN(6)]
@@ -321,8 +304,7 @@ func TestSearchMissesNothing(t *testing.T) {
 			}
 		}
 	}
-	close(stop)
-	busy.Wait()
+	stop()
 }
 
 // A node reads for four callers at a time: a search that does not get its turn gets nowhere, and
