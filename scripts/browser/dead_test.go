@@ -266,7 +266,7 @@ func TestRequeueByTime(t *testing.T) {
 	r := serve(t)
 	r.breaks("invoice.send", "no such template")
 	r.schedule("invoice.send", "invoice-now", 0)
-	p := open(t)
+	p, _ := openAtNoon(t)
 	p.hurries()
 	p.load(r.url + "/#/dead?topic=invoice.send")
 	p.shows("main", "invoice-now")

@@ -210,7 +210,7 @@ func TestNight(t *testing.T) {
 	p.load(nodes[1].url)
 	p.waitsFor(nightPatience, func() (bool, string) {
 		dead := nodes[1].fleetCount(func(c *tasks.Counts) int64 { return c.Dead })
-		return shop.tasks() >= 4*each && dead == each, fmt.Sprintf("%d tasks have come, %d are dead", shop.tasks(), dead)
+		return dead == each, fmt.Sprintf("%d are dead", dead)
 	})
 	p.shows("h1", "order.unpaid is failing.")
 	p.shows("#reach", "All 3 nodes")

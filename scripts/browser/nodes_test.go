@@ -3,7 +3,6 @@
 package browser
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -26,8 +25,12 @@ func TestNodeDown(t *testing.T) {
 	gone.Crash()
 	p := open(t)
 	p.hurries()
-	p.load(r.url + "/#/nodes")
+	p.load(r.url)
+	p.shows("#banners", "n2 is down, and its tasks wait, since ")
+	p.shows(".head .fresh.bad", "Of 1 of 2 nodes")
+	p.press("1 of 2 nodes")
 	p.shows("h1", "n2 is down, and its tasks wait.")
+	p.shows("main", "It still owns 4 shards: their tasks wait.")
 	member.AdoptFrom(gone)
 	p.shows("h1", "n2 is down, and others have its tasks.")
 	p.shows("main", "Others hold its tasks.")
@@ -92,34 +95,4 @@ func TestNodesOnRedis(t *testing.T) {
 		t.Error("the task of the node that was drained:", err)
 	}
 	p.content()
-}
-
-// While Redis stands still the page says so first, then that nothing is known of the other node,
-// and nowhere that all is well. Once it answers again all of that goes.
-func TestRedisStandsStill(t *testing.T) {
-	redis := redistest.Start(t)
-	serve := func(name string) *rig {
-		return serveRedisBy(t, redisledger.Options{URL: redis.URL(), Node: name, FailoverAfter: 3 * time.Second})
-	}
-	r := serve("n1")
-	serve("n2")
-	p := open(t)
-	p.load(r.url)
-	p.shows("#reach", "All 2 nodes")
-	p.shows("h1", "Nothing is late.")
-	redis.Pause()
-	p.shows("#banners", "Nothing is known of n2, since ")
-	p.shows("#banners", "The ledger does not answer, since ")
-	if text := p.text("#banners"); strings.Index(text, "The ledger") > strings.Index(text, "n2") {
-		t.Errorf("the cause stands behind what follows of it: %s", text)
-	}
-	p.shows("h1", "The ledger does not answer; ")
-	p.shows(".head .fresh.bad", "Of 1 of 2 nodes")
-	p.load(r.url + "/#/nodes")
-	p.shows("h1", "nothing is known of n2")
-	p.shows("main table", "not known")
-	p.hides("main", "nodes are there")
-	redis.Resume()
-	p.shows("h1", "All 2 nodes are there.")
-	p.hides("#banners", "n2")
 }

@@ -12,8 +12,6 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/lapsehq/lapse/httpapi"
-	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -112,7 +110,7 @@ func TestWave(t *testing.T) {
 		<-done
 	}
 	r.schedule("order.unpaid", "order-tomorrow", 25*time.Hour)
-	p := open(t)
+	p, midnight := openAtNoon(t)
 	p.load(r.url)
 	p.shows("main", "20 delivered")
 	p.shows("main", "99 of 100 at most; the latest was")
@@ -120,8 +118,6 @@ func TestWave(t *testing.T) {
 	p.press("Tasks")
 	p.pick(`main [name="due"]`, "midnight")
 	p.shows("main", "No task is as the filter says.")
-	now := time.Now()
-	midnight := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, time.Local)
 	if _, err := r.Schedule(t.Context(), tasks.Request{ID: "cart-left", Topic: "cart", Due: midnight}); err != nil {
 		t.Fatal(err)
 	}
@@ -256,26 +252,4 @@ func (p *tab) fits(url string, width int) {
 			p.Errorf("at %d, of %s is cut off: %s", width, place.hash, cut)
 		}
 	}
-}
-
-// Is this the whole fleet: the page names the nodes that are missing from its figures.
-func TestWholeFleet(t *testing.T) {
-	fleet := memfleet.New()
-	r := serveOn(t, fleet.Join("n1", 4), tasks.Config{Node: "n1"}, httpapi.Config{})
-	serveOn(t, fleet.Join("n2", 4), tasks.Config{Node: "n2"}, httpapi.Config{})
-	third := fleet.Join("n3", 4)
-	serveOn(t, third, tasks.Config{Node: "n3"}, httpapi.Config{})
-	p := open(t)
-	p.hurries()
-	p.load(r.url)
-	p.shows("#reach", "All 3 nodes")
-	third.Crash()
-	p.shows("#reach", "2 of 3 nodes")
-	p.shows("#banners", "n3 is down, and its tasks wait, since ")
-	p.shows("h1", "n3 is down, and its tasks wait.")
-	p.shows(".head .fresh.bad", "Of 2 of 3 nodes")
-	p.press("2 of 3 nodes")
-	p.shows("h1", "n3 is down, and its tasks wait.")
-	p.shows("main", "It still owns 4 shards: their tasks wait.")
-	p.content()
 }

@@ -178,6 +178,14 @@ func open(t *testing.T, more ...chromedp.ExecAllocatorOption) *tab {
 	return p
 }
 
+// openAtNoon opens a page by whose clock it is past noon, whatever the time is: no day begins while
+// a test runs. It returns when that day has begun.
+func openAtNoon(t *testing.T) (p *tab, midnight time.Time) {
+	t.Helper()
+	hour := time.Now().UTC().Truncate(time.Hour)
+	return open(t, chromedp.Env(fmt.Sprintf("TZ=Etc/GMT%+d", hour.Hour()-12))), hour.Add(-12 * time.Hour)
+}
+
 // hurries makes the pages that are loaded from now on look ten times as often at the server, and
 // give it a tenth of the time for an answer. The session is asked for after 200 ms, not a minute.
 func (p *tab) hurries() {
