@@ -263,8 +263,8 @@ type seen struct {
 	minute    time.Time // whose tasks are the wave
 }
 
-func (p *seen) finders() string {
-	return fmt.Sprintf("const minute = %d;", p.minute.UnixMilli()) + finders
+func (s *seen) finders() string {
+	return fmt.Sprintf("const minute = %d;", s.minute.UnixMilli()) + finders
 }
 
 // arrive comes to the answers anew, from the overview.

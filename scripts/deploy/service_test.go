@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // watchdogPeriod is WatchdogSec of the tests. That of the unit would make them wait.
@@ -108,8 +108,8 @@ func supervise(t *testing.T, env ...string) *supervisor {
 
 // start starts a process, and waits for its end in a goroutine.
 func (s *supervisor) start() {
-	cmd := exec.Command(faultBinary(s.t), s.unit.command...)
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "LAPSE_") }), s.env...)
+	cmd := rig.Command(faultBinary(s.t), s.unit.command...)
+	cmd.Env = append(cmd.Env, s.env...)
 	cmd.Stderr = &s.log
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -199,9 +199,8 @@ func run(ctx context.Context, t *testing.T, dir, unit string, skip []string) (r 
 func serve(t *testing.T) (addr string) {
 	t.Helper()
 	addr, web := redistest.FreeAddr(t), redistest.FreeAddr(t)
-	server := exec.Command(program, "serve", "--data", t.TempDir(), "--listen", web, "--redis-listen", addr, "--log-level", "error",
+	server := rig.Command(program, "serve", "--data", t.TempDir(), "--listen", web, "--redis-listen", addr, "--log-level", "error",
 		"--resp-flush", "--resp-notify", "KEA", "--resp-max-value", "4194304")
-	server.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LAPSE_") })
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}

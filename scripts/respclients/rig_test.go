@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -67,8 +66,7 @@ func newNode(t *testing.T, name string, args ...string) *node {
 // start starts the process.
 func (n *node) start() {
 	n.t.Helper()
-	n.cmd = exec.Command(program, n.args...)
-	n.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LAPSE_") })
+	n.cmd = rig.Command(program, n.args...)
 	n.cmd.Stderr = &n.log
 	if err := n.cmd.Start(); err != nil {
 		n.t.Fatal(err)
