@@ -138,7 +138,7 @@ release-test: redis ## make a release of this machine's target, install its pack
 .PHONY: browser
 browser: redis ## try the pages in a real Chromium, on each of LEDGERS='disk redis fleet'; installs a browser if there is none
 	@scripts/need-browser
-	for ledger in $(LEDGERS); do LAPSE_LEDGER=$$ledger $(GO) test -tags $(TAGS),browser -count 1 ./scripts/browser/ || exit 1; done
+	for ledger in $(LEDGERS); do LAPSE_LEDGER=$$ledger $(GO) test -tags $(TAGS),browser -count 1 -timeout 40m ./scripts/browser/ || exit 1; done
 
 .PHONY: clients
 clients: build ## test the clients in TypeScript and Python, the OpenAPI document, and clients of Redis against the server; installs what is missing

@@ -146,31 +146,6 @@ func pull(t *testing.T, c *client.Client, topic string, shop *shop) (stop func()
 	return stop
 }
 
-// scheduleAll schedules as many tasks for each topic, by all servers in turn. They fall due within
-// five seconds from the last call on.
-func scheduleAll(t *testing.T, clients []*client.Client, topics []string, number int) {
-	t.Helper()
-	due := time.Now().Add(time.Duration(number) * 50 * time.Microsecond)
-	for i := 0; i < number/len(topics); i += 1000 {
-		for k, topic := range topics {
-			var batch []client.Request
-			for n := i; n < min(i+1000, number/len(topics)); n++ {
-				id := fmt.Sprintf("%s-%d", topic, n)
-				batch = append(batch, client.Request{ID: id, Topic: topic, DueAt: due.Add(time.Duration(n%5000) * time.Millisecond), Payload: []byte(`"` + id + `"`)})
-			}
-			results, err := clients[(i/1000+k)%len(clients)].ScheduleBatch(t.Context(), batch)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, r := range results {
-				if r.Problem != nil {
-					t.Fatal(r.Problem)
-				}
-			}
-		}
-	}
-}
-
 // An engineer is woken: of six topics at three nodes one fails, one is slow and one is paused. The
 // page says which and why. The engineer mends the topic, brings its dead back, resumes the one that
 // is paused, and everything is delivered. LAPSE_TASKS is the number of tasks.
@@ -203,9 +178,8 @@ func TestNight(t *testing.T) {
 		}
 	}
 	pull(t, clients[2], "stock.release", shop)
-	scheduleAll(t, clients, topics, number)
-
 	each := number / len(topics)
+	waveOf(t, clients, topics, each*len(topics), time.Now().Add(time.Duration(number)*50*time.Microsecond))
 	counted := eval[string](p, "new Intl.NumberFormat().format("+strconv.Itoa(each)+")")
 	p.load(nodes[1].url)
 	p.waitsFor(nightPatience, func() (bool, string) {
