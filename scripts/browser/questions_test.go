@@ -376,31 +376,25 @@ func watch(t *testing.T, tabs []*seen, st *state) {
 	tabs[0].waitsFor(stateFor, func() (bool, string) {
 		var wrong []string
 		for _, s := range tabs {
-			questions := slices.Clip(s.questions)
-			switch strings.Join(s.clicks, "\n") {
-			case "":
-				questions = append(questions, &question{asks: st.name, answers: st.overview})
-			case theNodes:
-				questions = append(questions, &question{asks: st.name, answers: st.nodes})
-			}
-			before := len(wrong)
-			all := s.sample(questions)
+			questions := append(slices.Clip(s.questions), st.itself(s))
+			all, before := s.sample(questions), len(wrong)
 			for _, q := range questions {
 				for _, a := range q.answers {
 					is := all[0]
 					if all = all[1:]; st.gone && q.counts {
 						continue
 					}
-					about := fmt.Sprintf("%s: %s says %q (%s), want %s", q.asks, a.element, is.Text, is.Marked, a.right)
 					right, key := regexp.MustCompile(a.right).MatchString(is.Text), q.asks+a.element
-					if right || is.Marked != "" || is.Text == "" || q.asks == st.name {
+					about := fmt.Sprintf("%s: %s says %q (%s), want %s", q.asks, a.element, is.Text, is.Marked, a.right)
+					if right || is.Marked != "" || is.Text == "" {
 						delete(since, key)
 					} else if from := since[key]; from.IsZero() {
 						since[key] = time.Now()
-					} else if time.Since(from) > moment {
+					} else if q.asks != st.name && time.Since(from) > moment {
 						t.Fatalf("%s: wrong for %v, and not marked: %s", st.name, moment, about)
 					}
-					if !right && q.asks == st.name || !since[key].IsZero() || st.whole && (!q.since && is.Marked != "" || !right && !(q.since && st.gone)) {
+					must := st.whole && !(q.since && st.gone) || q.asks == st.name
+					if !since[key].IsZero() || must && !right || st.whole && !q.since && is.Marked != "" {
 						wrong = append(wrong, about)
 					}
 				}
@@ -416,4 +410,16 @@ func watch(t *testing.T, tabs []*seen, st *state) {
 		}
 		return !settled.IsZero() && (st.whole || time.Since(settled) > partFor), st.name + ": wrong or marked:\n" + strings.Join(wrong, "\n")
 	})
+}
+
+// itself is what a tab has to say of the state.
+func (st *state) itself(s *seen) *question {
+	q := &question{asks: st.name}
+	switch strings.Join(s.clicks, "\n") {
+	case "":
+		q.answers = st.overview
+	case theNodes:
+		q.answers = st.nodes
+	}
+	return q
 }
