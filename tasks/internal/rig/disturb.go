@@ -54,9 +54,9 @@ func (r *Rig) disturb(rng *rand.Rand, id string) {
 		_, _ = r.Hold(ctx, id)
 		_, _ = r.Resume(ctx, id)
 	case 3:
-		_, _ = r.Requeue(ctx, "x", tasks.Requeue{IDs: []string{id}})
+		_, _ = r.Admin().Requeue(ctx, "x", tasks.Requeue{IDs: []string{id}})
 	case 4:
-		_, _ = r.Requeue(ctx, "x", tasks.Requeue{})
+		_, _ = r.Admin().Requeue(ctx, "x", tasks.Requeue{})
 	default:
 		ds, _ := r.Reserve(ctx, "x", 1+rng.IntN(20), 0, 0)
 		for _, d := range ds {
