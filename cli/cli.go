@@ -24,9 +24,10 @@ type runner interface {
 
 // commands is the table of all commands. Its first one runs the server.
 func commands(server *serve) *commandline.Command {
-	complete := &completion{}
+	complete, trial := &completion{}, &dev{server: server}
 	all := commandline.New(&commandline.Command{Name: "lapse", Help: description, Below: []*commandline.Command{
 		{Name: "serve", Target: server, Help: "Serve tasks over HTTP, and keep them on the local disk or in Redis."},
+		{Name: "dev", Target: trial, Help: "Serve on this machine alone, to try Lapse and to develop with it.", Detail: devDetail},
 		{Name: "doctor", Target: &doctor{}, Help: "Look whether this machine and its Redis are fit for a server with these settings, and say what to do where they are not.",
 			Detail: doctorDetail},
 		{Name: "bench", Target: &benchmark{}, Help: "Measure how fast and how late Lapse is, and what it costs.",
@@ -169,7 +170,13 @@ func parse(args []string, std streams, server *serve, bad *faults) (*commandline
 			return nil, &commandline.UsageError{Command: command, Err: err}
 		}
 	}
-	return command, line.Fill(func(p *commandline.Param, err error) bool {
+	return command, fillIn(line, bad)
+}
+
+// fillIn sets the fields of a command. Numbers, durations and levels that are wrong are noted in
+// bad.
+func fillIn(line *commandline.Line, bad *faults) error {
+	return line.Fill(func(p *commandline.Param, err error) bool {
 		switch p.Type().Kind() {
 		case reflect.Int, reflect.Int64: // numbers, durations and levels
 			bad.add("%s: %w", p.Name, err)

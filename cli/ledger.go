@@ -12,6 +12,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -22,7 +23,7 @@ const defaultData = "./lapse-data"
 // checkLedger checks the settings that say where tasks are kept.
 func (s *settings) checkLedger(addr *net.TCPAddr, bad *faults) {
 	if s.Redis == "" {
-		if s.Data == "" {
+		if s.Data == "" && !s.memory {
 			s.Data = defaultData
 		}
 		if s.Spool != "" {
@@ -46,7 +47,10 @@ func (s *settings) checkLedger(addr *net.TCPAddr, bad *faults) {
 // ledger opens the ledger of a server with that address. While it cannot be reached, waiting is
 // called after each attempt.
 func (s *settings) ledger(addr net.Addr, log *slog.Logger, waiting func()) (recovery.Ledger, error) {
-	if s.Redis == "" {
+	switch {
+	case s.memory:
+		return memledger.New(), nil
+	case s.Redis == "":
 		return diskledger.Open(s.Data, diskledger.Options{Log: log})
 	}
 	options := s.redis(log, func(error) { waiting() })
@@ -92,7 +96,10 @@ func (s *settings) redis(log *slog.Logger, wait func(error)) redisledger.Options
 
 // storage names where the tasks are, for people.
 func (s *settings) storage() string {
-	if s.Redis == "" {
+	switch {
+	case s.memory:
+		return "in memory, until this server ends"
+	case s.Redis == "":
 		data, err := filepath.Abs(s.Data)
 		if err != nil {
 			data = s.Data

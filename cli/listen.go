@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/lapsehq/lapse/httpapi"
@@ -27,9 +29,13 @@ type errListen struct {
 func (e errListen) Error() string { return e.setting + ": " + e.error.Error() }
 func (e errListen) Unwrap() error { return e.error }
 
-// listen binds the addresses; that for probes may be nil, and that for clients of Redis empty.
-func listen(addr, health *net.TCPAddr, redis string) (*listeners, error) {
-	all, err := net.ListenTCP("tcp", addr)
+// listen binds the addresses; that for probes may be nil, and that for clients of Redis empty. For
+// the settings orFree, any port will do if that of the address is taken.
+func listen(addr, health *net.TCPAddr, redis string, orFree []string) (*listeners, error) {
+	all, err := net.Listen("tcp", addr.String())
+	if slices.Contains(orFree, "listen") && errors.Is(err, syscall.EADDRINUSE) {
+		all, err = net.Listen("tcp", anyPort(addr.String()))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -41,11 +47,21 @@ func listen(addr, health *net.TCPAddr, redis string) (*listeners, error) {
 		}
 	}
 	if redis != "" {
-		if l.redis, err = listenRedis(redis); err != nil {
+		l.redis, err = listenRedis(redis)
+		if slices.Contains(orFree, "redis-listen") && errors.Is(err, syscall.EADDRINUSE) {
+			l.redis, err = listenRedis(anyPort(redis))
+		}
+		if err != nil {
 			return nil, errors.Join(errListen{err, "redis-listen"}, l.close())
 		}
 	}
 	return l, nil
+}
+
+// anyPort is an address of the same host whose port is to be chosen.
+func anyPort(addr string) string {
+	host, _, _ := net.SplitHostPort(addr)
+	return net.JoinHostPort(host, "0")
 }
 
 func (l *listeners) close() error {

@@ -62,15 +62,18 @@ func (s *serve) announce(w io.Writer, bound *listeners) {
 	if s.TokenFile != "" {
 		auth = " -H \"Authorization: Bearer $TOKEN\""
 	}
-	fmt.Fprintf(w, "lapse serves on %s\n", url)
+	fmt.Fprintf(w, "lapse serves on %s%s\n", url, s.since("listen", s.Listen, bound.all.Addr()))
 	if health != "" {
 		fmt.Fprintf(w, "health and metrics are served on %s\n", health)
 	}
 	if redis != "" {
-		fmt.Fprintf(w, "clients of Redis are served on %s\n", redis)
+		fmt.Fprintf(w, "clients of Redis are served on %s%s\n", redis, s.since("redis-listen", s.RedisListen, bound.redis.Addr()))
 	}
 	fmt.Fprintf(w, "tasks are kept %s\n", s.storage())
-	fmt.Fprintf(w, "try: curl %s/v1/tasks%s --json '{\"topic\":\"hello\",\"delay\":\"10s\",\"payload\":\"world\"}'\n", url, auth)
+	fmt.Fprintf(w, "try: curl %s/v1/tasks%s --json '{\"topic\":\"hello\",\"delay\":\"3s\",\"payload\":\"world\"}'\n", url, auth)
+	if s.trial {
+		announceTrial(w, url, redis)
+	}
 }
 
 // traces returns where spans go, as the environment says; nil if there is no such place. Wrong

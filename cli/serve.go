@@ -37,6 +37,9 @@ type serve struct {
 	file     configFile
 	extra    []tasks.Way          // ways of delivery of the calling program
 	commands *commandline.Command // all of them
+
+	trial  bool     // it is lapse dev
+	orFree []string // settings whose address may be a free one if theirs is taken
 }
 
 func (s *serve) configFile() *configFile { return &s.file }
@@ -72,7 +75,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	warnOfVariables(s.commands, os.Environ(), log)
 
 	// The addresses.
-	bound, err := listen(addr, health, s.RedisListen)
+	bound, err := listen(addr, health, s.RedisListen, s.orFree)
 	if err != nil {
 		return err
 	}

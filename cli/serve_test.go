@@ -33,13 +33,19 @@ func startedWith(t *testing.T, ways []tasks.Way, args ...string) (url string, st
 // stop has returned. A disk that is slow for a moment does not decide on what the server answers.
 func startedAt(t *testing.T, addresses int, ways []tasks.Way, args ...string) (urls []string, log *bytes.Buffer, stop func() int) {
 	t.Helper()
+	return startedLine(t, addresses, ways, append([]string{"serve", "--listen", "127.0.0.1:0", "--answer-within", "1m"}, args...)...)
+}
+
+// startedLine is startedAt for a whole command line.
+func startedLine(t *testing.T, addresses int, ways []tasks.Way, line ...string) (urls []string, log *bytes.Buffer, stop func() int) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	read, write := io.Pipe()
 	var errs bytes.Buffer
 	code := make(chan int, 1)
 	go func() {
 		defer write.Close()
-		code <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--answer-within", "1m"}, args...), streams{write, &errs}, ways...)
+		code <- run(ctx, line, streams{write, &errs}, ways...)
 	}()
 	lines := bufio.NewScanner(read)
 	for len(urls) < addresses && lines.Scan() {

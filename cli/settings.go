@@ -34,6 +34,8 @@ type nodeSettings struct {
 	Advertise    string `placeholder:"URL" help:"Where callers and other nodes reach this server, as the list of nodes shows it. Default: the address it serves on; the first of the machine if it serves on all."`
 	Config       string `placeholder:"FILE" help:"YAML file with the same names, and settings of topics."`
 	Insecure     bool   `help:"Serve beyond this machine without tokens, although every caller that can connect may do anything."`
+
+	memory bool // tasks are kept in memory alone, whatever Data and Redis say
 }
 
 // accessSettings say which callers are let in, and under which names they reach the server.
@@ -149,7 +151,7 @@ func (s *settings) address(setting, text string, bad *faults) *net.TCPAddr {
 		return nil
 	case !addr.IP.IsLoopback() && !s.Insecure && s.TokenFile == "":
 		bad.add("%s: %s can be reached from other machines, and there is no access control:"+
-			" serve on 127.0.0.1, give a --token-file, or add --insecure if the network is trusted", setting, text)
+			" serve on 127.0.0.1, give lapse serve a --token-file, or add --insecure if the network is trusted", setting, text)
 		return nil
 	}
 	return addr

@@ -29,6 +29,7 @@ var elsewhere = map[string]map[string]test{
 		"go install github.com/":                   {"scripts/release/release_test.go", "func TestGoInstallGivesTheSameBinary("},
 		"CGO_ENABLED=0 go install ":                {"scripts/release/release_test.go", "func TestGoInstallGivesTheSameBinary("},
 		"docker build -f deploy/docker/Dockerfile": {"scripts/release/container_test.go", "func TestImage("},
+		"docker run --rm -p ":                      {"scripts/release/container_test.go", "func TestImage("},
 		"docker compose up -d":                     {"scripts/release/container_test.go", "func TestCompose("},
 		"kubectl ":                                 {"scripts/release/container_test.go", "func TestManifests("},
 		"make release":                             {"scripts/release/release_test.go", "func TestMain("},

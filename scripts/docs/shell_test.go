@@ -204,6 +204,7 @@ func (s *shell) run(c command) {
 	if before, _, comment := strings.Cut(typed, "   #"); comment && !strings.Contains(typed, "\n") {
 		typed = before
 	}
+	typed = strings.Replace(typed, "lapse dev", "lapse dev --redis-listen "+s.ports.Replace("127.0.0.1:7479"), 1)
 	if strings.HasPrefix(typed, "lapse bench") {
 		typed += " --tasks 200 --rate 500 --duration 100ms" // whatever it says before
 		if !strings.Contains(typed, "--workload") {
@@ -263,7 +264,7 @@ func (s *shell) run(c command) {
 	output := s.printed(from)
 	s.t.Logf("%s:%d:\n$ %s\n%s", c.page, c.line, typed, output)
 	s.known.learn(c.output, output)
-	if strings.Contains(typed, "lapse serve") && strings.HasSuffix(typed, "&") {
+	if (strings.Contains(typed, "lapse serve") || strings.Contains(typed, "lapse dev")) && strings.HasSuffix(typed, "&") {
 		at := "7480"
 		if listen := listens.FindStringSubmatch(typed); listen != nil {
 			at = listen[1]
@@ -306,7 +307,7 @@ const ready = `until curl -fs 127.0.0.1:7480/readyz || curl -fsk https://127.0.0
 // the page shows the first one.
 const listening = `until curl -s -o /dev/null 127.0.0.1:8000; do sleep 0.1; done`
 
-var listens = regexp.MustCompile(`--listen \S*:(\d+)`)
+var listens = regexp.MustCompile(`\s--listen \S*:(\d+)`)
 
 // followFor is how long a command may go on when the page shows no more of its output.
 func followFor(c command) time.Duration {
@@ -322,7 +323,7 @@ func isServer(text string) bool {
 	for len(fields) > 0 && strings.Contains(fields[0], "=") { // a variable
 		fields = fields[1:]
 	}
-	return len(fields) > 1 && filepath.Base(fields[0]) == "lapse" && fields[1] == "serve" &&
+	return len(fields) > 1 && filepath.Base(fields[0]) == "lapse" && (fields[1] == "serve" || fields[1] == "dev") &&
 		!strings.HasSuffix(text, "&") && !strings.Contains(text, "--print-config") && !strings.Contains(text, "--help")
 }
 

@@ -159,6 +159,24 @@ func TestImage(t *testing.T) {
 		t.Errorf("with a server: %v\n%s", err, out)
 	}
 	p.stop()
+
+	// What docs/install.md starts to try it.
+	page, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, found := strings.Cut(string(page), " lapse dev ")
+	line, _, _ = strings.Cut(line, "\n")
+	if !found {
+		t.Fatal("the page does not start lapse dev in a container")
+	}
+	trial := slices.Concat(m.entrypoint, []string{"dev"}, strings.Fields(strings.Replace(line, "0.0.0.0:7479", freeAddr(t), 1)))
+	p = begin(t, inside(nil, trial...))
+	p.answers("http://" + listen + "/readyz")
+	if out, err := inside(nil, check...).CombinedOutput(); err != nil {
+		t.Errorf("with lapse dev: %v\n%s", err, out)
+	}
+	p.stop()
 }
 
 // manifests returns the documents of the files that the kustomization lists.
