@@ -236,4 +236,4 @@ tools: ## install golangci-lint into bin/ if it is missing
 
 .PHONY: clean
 clean: ## remove what the other targets have made; the data in ./lapse-data stays
-	rm -rf bin dist bench/latest.txt coverage.out coverage.html clients/typescript/{node_modules,build,dist}
+	rm -rf bin dist bench/latest.txt coverage.out coverage.html clients/typescript/{node_modules,build,dist} scripts/apicheck/node_modules
