@@ -17,7 +17,7 @@ var elsewhere = map[string]map[string]test{
 		"(cd lapse/clients/typescript && npm ci --ignore-scripts && npm pack --pack-destination": packed,
 		"mkdir shop && cd shop && npm init -y && npm install ../lapsehq-lapse-":                  packed,
 		"node ":                              packed,
-		"pip install ./lapse/clients/python": {"clients/python/tests/test_package.py", "def test_the_package_is_built"},
+		"pip install ./lapse/clients/python": {"clients/python/tests/test_package.py", "def test_the_package_is_installed"},
 		"python3 ":                           {"clients/python/tests/test_docs.py", "def test_getting_started"},
 	},
 	"docs/install.md": {
