@@ -86,6 +86,9 @@ func (c *Client) repeat(ctx context.Context, q *call, attempt func(context.Conte
 		if !ok {
 			return nil, err
 		}
+		if c.repeats != nil {
+			c.repeats(ctx, Repetition{q.method, q.path, n + 1, pause, err})
+		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net/http"
@@ -34,8 +35,19 @@ type Options struct {
 	// MaxWait is the longest pause before a repetition, 10 s by default. A server that
 	// asks for a longer one gets none: its answer is returned.
 	MaxWait time.Duration
+	// OnRepeat is told of each attempt of a call that has failed and is followed by another one,
+	// before the pause. It must not block.
+	OnRepeat func(context.Context, Repetition)
 	// UserAgent names the caller to the server. Default: "lapse-client".
 	UserAgent string
+}
+
+// A Repetition says why and when a call is repeated.
+type Repetition struct {
+	Method, Path string
+	Failed       int // attempts that have failed so far
+	Pause        time.Duration
+	Err          error // of the last one
 }
 
 // Client calls one server. It is safe for concurrent use.
@@ -47,13 +59,14 @@ type Client struct {
 	timeout time.Duration
 	retries int
 	maxWait time.Duration
+	repeats func(context.Context, Repetition) // may be nil
 }
 
 // New makes a client. It does not connect. The error names all options that are
 // wrong.
 func New(o Options) (*Client, error) {
 	c := &Client{token: o.Token, agent: o.UserAgent,
-		timeout: o.Timeout, retries: o.Retries, maxWait: o.MaxWait}
+		timeout: o.Timeout, retries: o.Retries, maxWait: o.MaxWait, repeats: o.OnRepeat}
 	var faults []error
 	u, err := url.Parse(o.URL)
 	switch {

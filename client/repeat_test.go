@@ -187,6 +187,22 @@ func TestRetryAfter(t *testing.T) {
 	})
 }
 
+// The application is told of each repetition, and of no more.
+func TestOnRepeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := script("overloaded", "overloaded", "overloaded")
+		var told []client.Repetition
+		o := client.Options{Retries: 2, OnRepeat: func(_ context.Context, r client.Repetition) { told = append(told, r) }}
+		from := time.Now()
+		_, err := over(t, o, w).Get(t.Context(), "x")
+		check(t, "Get", err, client.ErrOverloaded)
+		if len(told) != 2 || told[0].Method != "GET" || told[0].Path != "/v1/tasks/x" || told[0].Failed != 1 || told[1].Failed != 2 ||
+			!errors.Is(told[1].Err, client.ErrOverloaded) || told[0].Pause+told[1].Pause != time.Since(from) {
+			t.Errorf("told %+v in %s", told, time.Since(from))
+		}
+	})
+}
+
 // The context bounds the call with all its pauses, and the error keeps what was known.
 func TestContextEndsRepetition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,7 @@ from . import types
 from ._aclient import AsyncClient
 from ._ahttp import AsyncEvents
 from ._client import Client
-from ._core import Redriven, Span, Time, new_id
+from ._core import Redriven, Repetition, Span, Time, new_id
 from ._errors import LapseError
 from ._http import Events
 from ._judgement import Bury, Retry
@@ -18,6 +18,6 @@ from ._webhook import Webhook, WebhookError, verify_webhook
 from ._worker import AsyncWorker
 
 __all__ = [
-    "AsyncClient", "AsyncEvents", "AsyncWorker", "Bury", "Client", "Context", "Events", "LapseError", "Redriven", "Retry", "Span",
-    "Time", "Webhook", "WebhookError", "Worker", "WorkerStats", "new_id", "types", "verify_webhook",
+    "AsyncClient", "AsyncEvents", "AsyncWorker", "Bury", "Client", "Context", "Events", "LapseError", "Redriven", "Repetition", "Retry",
+    "Span", "Time", "Webhook", "WebhookError", "Worker", "WorkerStats", "new_id", "types", "verify_webhook",
 ]

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, cast
 
 from . import types as t
 from ._core import (
-    MISSING, WHOLE_TOPIC, Answer, Attempts, Call, Options, Redriven, Span, Time, encode, given, instant, new_id, options, path, plain,
+    MISSING, WHOLE_TOPIC, Answer, Attempts, Call, OnRepeat, Options, Redriven, Span, Time, encode, given, instant, new_id, options, path, plain,
     receipts_of, seconds, span, task, with_ids,
 )
 from ._errors import LapseError
@@ -36,13 +36,15 @@ class AsyncClient:
     max_wait: the longest pause before a repetition in seconds. A server that asks for more gets none.
     max_answer: the longest answer in bytes.
     context: of TLS. Default: the system's certificates.
+    on_repeat: is told, with a Repetition, of each attempt of a call that has failed and is followed by
+      another one, before the pause. What it raises ends the call.
     """
 
     def __init__(
         self, url: str, token: str | None = None, *, timeout: float = 10, retries: int = 3, max_wait: float = 10,
-        max_answer: int = 64 << 20, context: ssl.SSLContext | None = None,
+        max_answer: int = 64 << 20, context: ssl.SSLContext | None = None, on_repeat: OnRepeat | None = None,
     ) -> None:
-        self._o: Options = options(url, token, timeout, retries, max_wait, max_answer, context)
+        self._o: Options = options(url, token, timeout, retries, max_wait, max_answer, context, on_repeat)
         self._transport = AsyncTransport()
 
     def with_options(self, *, timeout: float | None = None, retries: int | None = None) -> AsyncClient:
@@ -108,6 +110,7 @@ class AsyncClient:
         return await self._put(Call("PUT", path("/v1/tasks/", id), "same", body=encode(body)))
 
     async def get(self, id: str) -> t.Task:
+        """Returns a task."""
         return cast(t.Task, await self._json(Call("GET", path("/v1/tasks/", id), "reads")))
 
     async def patch(
@@ -191,9 +194,11 @@ class AsyncClient:
         return self._pages("/v1/topics", "topics", query)
 
     async def topics_page(self, **query: Any) -> t.TopicList:
+        """Returns one page of topics. It may be empty although there are more: then it has a next_cursor."""
         return cast(t.TopicList, await self._json(Call("GET", "/v1/topics", "reads", given(**query))))
 
     async def topic(self, topic: str, *, scope: str | None = None) -> t.TopicAnswer:
+        """Returns the settings and counts of a topic. scope "node": those of the server alone."""
         return cast(t.TopicAnswer, await self._json(Call("GET", path("/v1/topics/", topic), "reads", given(scope=scope))))
 
     async def put_topic(self, topic: str, settings: t.NewTopic, *, revision: int | None = None, replace: bool | None = None) -> t.Topic:
@@ -213,9 +218,11 @@ class AsyncClient:
         await self._call(_guarded(call, revision))
 
     async def pause_topic(self, topic: str) -> None:
+        """Stops the delivery of the tasks of a topic. They are accepted, and wait."""
         await self._call(Call("POST", path("/v1/topics/", topic, "/pause"), "same"))
 
     async def resume_topic(self, topic: str) -> None:
+        """Has the tasks of a topic delivered again."""
         await self._call(Call("POST", path("/v1/topics/", topic, "/resume"), "same"))
 
     async def purge_topic(self, topic: str) -> t.Purged:
@@ -345,6 +352,7 @@ class AsyncClient:
     # The server.
 
     async def nodes(self) -> List[t.Node]:
+        """Returns the nodes that share the server's ledger, as it last saw them."""
         answer = await self._json(Call("GET", "/v1/nodes", "reads"))
         return cast("List[t.Node]", answer["nodes"])
 
@@ -353,6 +361,7 @@ class AsyncClient:
         await self._call(Call("POST", path("/v1/nodes/", node, "/drain"), "same"))
 
     async def stats(self, *, scope: str | None = None, topics: bool | None = None) -> t.Stats:
+        """Returns the counts of all nodes, or of the server alone with the scope "node"."""
         return cast(t.Stats, await self._json(Call("GET", "/v1/stats", "reads", given(scope=scope, topics=topics))))
 
     async def diagnosis(self) -> t.Diagnosis:
@@ -393,9 +402,11 @@ class AsyncClient:
         return cast(t.Undone, await self._json(Call("POST", path("/v1/audit/", act, "/undo"), "again")))
 
     async def wave(self, from_: str, to: str | None = None, *, topic: str | None = None, scope: str | None = None) -> t.Wave:
+        """Returns how far the tasks are that were due in a span: from_ and to are times in RFC 3339."""
         return cast(t.Wave, await self._json(Call("GET", "/v1/waves", "reads", {"from": from_, **given(to=to, topic=topic, scope=scope)})))
 
     async def forecast(self, *, topic: str | None = None, window: str | None = None, step: str | None = None, scope: str | None = None) -> t.Forecast:
+        """Counts the tasks that fall due, by time: within a window such as "1d", in steps such as "1h"."""
         return cast(t.Forecast, await self._json(Call("GET", "/v1/forecast", "reads", given(topic=topic, window=window, step=step, scope=scope))))
 
     async def ready(self) -> t.Readiness:

@@ -10,7 +10,7 @@ import select
 import ssl
 import time
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from email.message import Message
 from typing import Any, Literal
@@ -58,11 +58,26 @@ class Options:
     max_wait: float
     max_answer: int
     context: ssl.SSLContext | None
+    on_repeat: OnRepeat | None
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """Says why and when a call is repeated."""
+
+    method: str
+    path: str
+    failed: int  # attempts that have failed so far
+    pause: float  # seconds until the next one
+    error: LapseError  # of the last one
+
+
+OnRepeat = Callable[[Repetition], object]
 
 
 def options(
     url: str, token: str | None, timeout: float, retries: int, max_wait: float, max_answer: int,
-    context: ssl.SSLContext | None,
+    context: ssl.SSLContext | None, on_repeat: OnRepeat | None,
 ) -> Options:
     """Checks options."""
     u = urllib.parse.urlsplit(url)
@@ -79,7 +94,7 @@ def options(
     if u.scheme == "https" and context is None:
         context = ssl.create_default_context()
     port = u.port or (443 if u.scheme == "https" else 80)
-    return Options(u.scheme, u.hostname, port, u.path.rstrip("/"), token, timeout, retries, max_wait, max_answer, context)
+    return Options(u.scheme, u.hostname, port, u.path.rstrip("/"), token, timeout, retries, max_wait, max_answer, context, on_repeat)
 
 
 def bounded(name: str, value: float, low: float, high: float) -> None:
@@ -206,6 +221,8 @@ class Attempts:
                     retryable=self._call.effect != "again") from error
             raise error
         self._n += 1
+        if self._o.on_repeat is not None:
+            self._o.on_repeat(Repetition(self._call.method, self._call.path, self._n, pause, error))
         return pause
 
 

@@ -43,10 +43,12 @@ class Worker:
 
     @property
     def topic(self) -> str:
+        """The topic whose tasks it receives."""
         return self._worker.topic
 
     @property
     def stats(self) -> WorkerStats:
+        """What it has done so far, and what it has under way."""
         return self._worker.stats
 
     def run(self) -> None:

@@ -53,6 +53,7 @@ class AsyncWorker:
 
     @property
     def stats(self) -> WorkerStats:
+        """What it has done so far, and what it has under way."""
         t = self._totals
         return WorkerStats(t.reserved, t.acked, t.released, t.buried, t.returned, t.lost, t.extended, len(self._queue), self._running, len(self._open))
 

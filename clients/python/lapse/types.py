@@ -14,787 +14,853 @@ class AckReceipts(TypedDict):
 
 
 class Acted(TypedDict):
-    # How many of them were changed. 0 with dry_run.
+    """done: How many of them were changed. 0 with dry_run.
+    failed: The others, and why not.
+    matched: Tasks that were selected when their turn came. One that has changed since it was
+      found, so that the filter does not select it any more, does not count.
+    next_cursor: For the next call, which is about other tasks. Left out at the end.
+    """
     done: int
-    # The others, and why not.
     failed: list[Refusal]
-    # Tasks that were selected when their turn came. One that has changed since it was found, so
-    # that the filter does not select it any more, does not count.
     matched: int
-    # For the next call, which is about other tasks. Left out at the end.
     next_cursor: NotRequired[str]
 
 
 class ActionFilter(TypedDict):
-    # Dead tasks that did not die before this time.
+    """died_from: Dead tasks that did not die before this time.
+    died_to: Dead tasks that died before this time.
+    due_from: Tasks whose next attempt is not before this time. Not of dead tasks, and of no
+      held ones.
+    due_to: Tasks whose next attempt is before this time. Not of dead tasks, and of no held
+      ones.
+    error: Tasks whose last error has this in it, in small or capital letters.
+    error_like: Tasks whose last error is this but for numbers; (none): those without one.
+    group: Tasks of this group.
+    id_prefix: Tasks whose ids begin so.
+    reason: Dead tasks with this reason.
+    state: Tasks in this state. Without it, with requeue and delete the dead, with resume those
+      that are held, and otherwise all but the dead.
+    topic: Tasks of this topic.
+    """
     died_from: NotRequired[str]
-    # Dead tasks that died before this time.
     died_to: NotRequired[str]
-    # Tasks whose next attempt is not before this time. Not of dead tasks, and of no held ones.
     due_from: NotRequired[str]
-    # Tasks whose next attempt is before this time. Not of dead tasks, and of no held ones.
     due_to: NotRequired[str]
-    # Tasks whose last error has this in it, in small or capital letters.
     error: NotRequired[str]
-    # Tasks whose last error is this but for numbers; (none): those without one.
     error_like: NotRequired[str]
-    # Tasks of this group.
     group: NotRequired[str]
-    # Tasks whose ids begin so.
     id_prefix: NotRequired[str]
-    # Dead tasks with this reason.
     reason: NotRequired[Literal["exhausted", "buried", "deleted"]]
-    # Tasks in this state. Without it, with requeue and delete the dead, with resume those that
-    # are held, and otherwise all but the dead.
     state: NotRequired[Literal["pending", "retrying", "held", "ready", "delivering", "dead"]]
-    # Tasks of this topic.
     topic: NotRequired[str]
 
 
 class Actions(TypedDict):
-    # What is done with each of the tasks. requeue and delete are for dead tasks and need the
-    # scope admin, the others are for those that are not dead.
+    """action: What is done with each of the tasks. requeue and delete are for dead tasks and need
+      the scope admin, the others are for those that are not dead.
+    cursor: The next_cursor of the call before, all other fields being the same.
+    dry_run: true: counts the tasks, up to 20,000 a call, and changes nothing.
+    due_at: The new deadline, at most 10 years ahead. One in the past is due at once. For move,
+      and for requeue, which makes tasks due now without it.
+    filter: The tasks that all of its fields select. Instead of ids. It must have one field at
+      least, with requeue and delete topic.
+    ids: These tasks.
+    limit: At most so many tasks of a filter are changed. Default: 1,000.
+    shift: For move, instead of due_at: added to the deadline of each task, and to its next
+      attempt. A held task stays held. It may begin with a minus. The first call moves nothing:
+      it answers the cursor under which each task is moved once, however often a call is
+      repeated.
+    """
     action: Literal["cancel", "move", "fire", "hold", "resume", "requeue", "delete"]
-    # The next_cursor of the call before, all other fields being the same.
     cursor: NotRequired[str]
-    # true: counts the tasks, up to 20,000 a call, and changes nothing.
     dry_run: NotRequired[bool]
-    # The new deadline, at most 10 years ahead. One in the past is due at once. For move, and for
-    # requeue, which makes tasks due now without it.
     due_at: NotRequired[Time]
-    # The tasks that all of its fields select. Instead of ids. It must have one field at least,
-    # with requeue and delete topic.
     filter: NotRequired[ActionFilter]
-    # These tasks.
     ids: NotRequired[list[str]]
-    # At most so many tasks of a filter are changed. Default: 1,000.
     limit: NotRequired[int]
-    # For move, instead of due_at: added to the deadline of each task, and to its next attempt. A
-    # held task stays held. It may begin with a minus. The first call moves nothing: it answers
-    # the cursor under which each task is moved once, however often a call is repeated.
     shift: NotRequired[Span]
 
 
 class Alive(TypedDict):
-    # ended: the scheduler has ended. stuck: it does not move any more. With either, restart the
-    # process.
+    """status: ended: the scheduler has ended. stuck: it does not move any more. With either,
+      restart the process.
+    detail: With stuck: which part of the scheduler does not move, and for how long.
+    """
     status: Literal["alive", "ended", "stuck"]
-    # With stuck: which part of the scheduler does not move, and for how long.
     detail: NotRequired[str]
 
 
 class Attempt(TypedDict):
-    # When it ended.
+    """at: When it ended.
+    attempt: Its number. A task that was requeued begins with 1 again.
+    outcome: failed: it failed, or was released; lease_expired: it was not settled within its
+      lease; buried: its receiver gave the task up; process_ended: the process ended during it,
+      which is known in topics with count_crashes; delivered: the last one of a finished task.
+    by: Its receiver: scheme and host of a webhook (its path may be a secret), the name of a
+      stream or channel, the name of the token that reserved the task, otherwise the node that
+      made the attempt or whose receiver had the task. At most 128 bytes. Left out if it is not
+      known.
+    duration: How long it took. Left out if that is not known: the server was restarted
+      meanwhile, or the task has changed its node.
+    error: Why, in at most 256 bytes.
+    """
     at: str
-    # Its number. A task that was requeued begins with 1 again.
     attempt: int
-    # failed: it failed, or was released; lease_expired: it was not settled within its lease;
-    # buried: its receiver gave the task up; process_ended: the process ended during it, which is
-    # known in topics with count_crashes; delivered: the last one of a finished task.
     outcome: Literal["failed", "lease_expired", "buried", "process_ended", "delivered"]
-    # Its receiver: scheme and host of a webhook (its path may be a secret), the name of a stream
-    # or channel, the name of the token that reserved the task, otherwise the node that made the
-    # attempt or whose receiver had the task. At most 128 bytes. Left out if it is not known.
     by: NotRequired[str]
-    # How long it took. Left out if that is not known: the server was restarted meanwhile, or the
-    # task has changed its node.
     duration: NotRequired[str]
-    # Why, in at most 256 bytes.
     error: NotRequired[str]
 
 
 class Attempts(TypedDict):
-    # Buried by their receiver: the task is dead.
+    """buried: Buried by their receiver: the task is dead.
+    delivered: Acknowledged.
+    exhausted: Failed, and were the last: the task is dead.
+    lease_expired: Not settled within their lease, whether another attempt follows or not.
+    retried: Failed; another attempt follows.
+    returned: Given back unused, by a receiver, or by a node that had fetched it for one; no
+      attempt of the task.
+    """
     buried: int
-    # Acknowledged.
     delivered: int
-    # Failed, and were the last: the task is dead.
     exhausted: int
-    # Not settled within their lease, whether another attempt follows or not.
     lease_expired: int
-    # Failed; another attempt follows.
     retried: int
-    # Given back unused, by a receiver, or by a node that had fetched it for one; no attempt of
-    # the task.
     returned: int
 
 
 AuditEntry = TypedDict("AuditEntry", {
+    # by: Name of the caller's token. Empty: without a token.
+    # count: Tasks that were changed.
+    # door: By which the act came: http.
+    # node: The node that was asked.
+    # partial: Further calls of the act were to follow. The calls of one act are one entry.
+    # verb: Such as pause, resume, set-topic, change-topic, delete-topic, purge, requeue, delete-
+    #   dead, cancel-group, import, drain, give-up-spools; of many tasks or one the action, such
+    #   as cancel or move.
+    # before: JSON: what was changed, as it was: settings of the topic, null for a default; or
+    #   due_at, state and attempt of the task.
+    # detail: JSON: the filter of an act on many tasks, or the settings that have changed. Cut at
+    #   2,048 bytes. Of a delivery its kind, and the scheme and host of its address; "..." stands
+    #   for a value of more than 256 bytes.
+    # etag: The ETag of the settings, or of the task, after the act; of a task that it has
+    #   cancelled, the last one. Left out if it is not known.
+    # from: Address of the caller.
+    # target: Of an act on a node.
+    # task: Of an operator's act on one task.
+    # topic: Its name, or a pattern.
+    # undo: The verb by which POST /v1/audit/{act}/undo takes the act back, unless it is refused
+    #   because the topic or the task was changed since. Left out: it is not taken back.
+    # undoes: The id of the entry that this act has taken back.
+    # unknown: The ledger did not answer in time, or has not recorded the act yet: whether it was
+    #   done, or of how many tasks, is not certain. Left out if it is.
     'at': 'str',
-    # Name of the caller's token. Empty: without a token.
     'by': 'str',
-    # Tasks that were changed.
     'count': 'int',
-    # By which the act came: http.
     'door': 'str',
     'id': 'str',
-    # The node that was asked.
     'node': 'str',
-    # Further calls of the act were to follow. The calls of one act are one entry.
     'partial': 'bool',
-    # Such as pause, resume, set-topic, change-topic, delete-topic, purge, requeue, delete-dead,
-    # cancel-group, import, drain, give-up-spools; of many tasks or one the action, such as cancel
-    # or move.
     'verb': 'str',
-    # JSON: what was changed, as it was: settings of the topic, null for a default; or due_at,
-    # state and attempt of the task.
     'before': 'NotRequired[str]',
-    # JSON: the filter of an act on many tasks, or the settings that have changed. Cut at 2,048
-    # bytes. Of a delivery its kind, and the scheme and host of its address; "..." stands for a
-    # value of more than 256 bytes.
     'detail': 'NotRequired[str]',
-    # The ETag of the settings, or of the task, after the act; of a task that it has cancelled,
-    # the last one. Left out if it is not known.
     'etag': 'NotRequired[str]',
-    # Address of the caller.
     'from': 'NotRequired[str]',
     'group': 'NotRequired[str]',
-    # Of an act on a node.
     'target': 'NotRequired[str]',
-    # Of an operator's act on one task.
     'task': 'NotRequired[str]',
-    # Its name, or a pattern.
     'topic': 'NotRequired[str]',
-    # The verb by which POST /v1/audit/{act}/undo takes the act back, unless it is refused because
-    # the topic or the task was changed since. Left out: it is not taken back.
     'undo': 'NotRequired[str]',
-    # The id of the entry that this act has taken back.
     'undoes': 'NotRequired[str]',
-    # The ledger did not answer in time, or has not recorded the act yet: whether it was done, or
-    # of how many tasks, is not certain. Left out if it is.
     'unknown': 'NotRequired[bool]',
 })
 
 
 class AuditPage(TypedDict):
-    # The latest first.
+    """entries: The latest first.
+    next_cursor: Of the next page. Left out at the end.
+    partial: Why entries are missing: the ledger could not tell all that it keeps of that time.
+      Left out if none are.
+    """
     entries: list[AuditEntry]
-    # Of the next page. Left out at the end.
     next_cursor: NotRequired[str]
-    # Why entries are missing: the ledger could not tell all that it keeps of that time. Left out
-    # if none are.
     partial: NotRequired[str]
 
 
 class Backup(TypedDict):
-    # How long its files are. Those that it shares with the ledger take no room until the ledger
-    # drops them.
+    """bytes: How long its files are. Those that it shares with the ledger take no room until the
+      ledger drops them.
+    path: Its directory, on the machine of the server.
+    """
     bytes: int
     name: str
-    # Its directory, on the machine of the server.
     path: str
     took: str
 
 
 class BatchAnswer(TypedDict):
-    # How many tasks were scheduled.
+    """accepted: How many tasks were scheduled.
+    errors: The tasks that were not scheduled, in the order of the batch.
+    ids: The id of each task, in the order of the batch; empty for a task that was not
+      scheduled.
+    finished: Those of repeated whose task is finished and kept: nothing is scheduled for them.
+      Left out if there are none.
+    repeated: The ids of scheduled tasks that were there already, since the same request was
+      accepted before. Left out if there are none.
+    spooled: The ids of scheduled tasks that are spooled: only the disk of this node has them
+      yet. Left out if there are none.
+    """
     accepted: int
-    # The tasks that were not scheduled, in the order of the batch.
     errors: list[BatchError]
-    # The id of each task, in the order of the batch; empty for a task that was not scheduled.
     ids: list[str]
-    # Those of repeated whose task is finished and kept: nothing is scheduled for them. Left out
-    # if there are none.
     finished: NotRequired[Any]
-    # The ids of scheduled tasks that were there already, since the same request was accepted
-    # before. Left out if there are none.
     repeated: NotRequired[Any]
-    # The ids of scheduled tasks that are spooled: only the disk of this node has them yet. Left
-    # out if there are none.
     spooled: NotRequired[Any]
 
 
 class BatchError(TypedDict):
-    # Its place in the batch, from 0.
+    """index: Its place in the batch, from 0.
+    id: Its id, unless the id is the fault.
+    """
     index: int
     problem: Problem
-    # Its id, unless the id is the fault.
     id: NotRequired[str]
 
 
 class BuryReceipts(TypedDict):
+    """reason: Kept as the task's last_error, cut at 1 KiB.
+    """
     receipts: list[str]
-    # Kept as the task's last_error, cut at 1 KiB.
     reason: NotRequired[str]
 
 
 class Choice(TypedDict):
-    # true: all of the topic.
+    """all: true: all of the topic.
+    ids: These.
+    """
     all: NotRequired[bool]
-    # These.
     ids: NotRequired[list[str]]
 
 
 class CoalesceStats(TypedDict):
-    # Tasks that wait, because other nodes do not answer or have a later one of their group.
+    """held_back: Tasks that wait, because other nodes do not answer or have a later one of their
+      group.
+    skipped: Tasks of which a later one of their group was delivered. The skipped of the topics
+      have them, too.
+    """
     held_back: int
-    # Tasks of which a later one of their group was delivered. The skipped of the topics have
-    # them, too.
     skipped: int
 
 
 class Counts(TypedDict):
-    # What has become of deliveries. Each counts once.
+    """attempts: What has become of deliveries. Each counts once.
+    blocked: Tasks that wait for deliveries of their groups to end, in topics with
+      concurrency_per_group. They count as ready too.
+    delivered: Acknowledged.
+    delivered_recent: Tasks that were delivered in the last 5 minutes, at whatever attempt.
+    expired: Dead tasks that were deleted because dead_retention had passed.
+    failed: Attempts, of any cause.
+    failed_recent: Attempts that failed in the last 5 minutes.
+    finished: Finished tasks that are kept because of their topic's keep_finished.
+    follow_ups: Of dead tasks, in topics with on_dead, since the start.
+    held: Tasks whose countdown is held. They count as pending too.
+    lateness: Of first attempts since the start.
+    lease_expired: Attempts whose lease ran out; also in failed.
+    lost: Dead tasks, and finished ones that were kept, which the ledger has lost since the
+      start, and of which this node had no records in memory to write them again.
+    overdue: Tasks whose deadline has passed and that are not delivered, now.
+    panicked: Handlers that panicked; also in failed.
+    pending: Retrying and held tasks included.
+    receivers: Calls of reserve that wait.
+    recent: Of first attempts in the last 5 minutes, and of the tasks that are ready now, for
+      their first or a further attempt. The total leaves paused topics out.
+    retrying: Tasks of which an attempt was made, and that wait for the next one. They count as
+      pending too.
+    skipped: Later than their max_lateness, or not delivered because of their topic's misfire.
+    strays: Tasks that wait aside: their topic cannot make the delivery that they have of their
+      own, see undeliverable of a task, or none of its receivers wants them. They count as ready
+      too.
+    dead_oldest_at: When the oldest dead task died. Left out if there is none.
+    ready_oldest_at: Since when the oldest task has been due that is ready now. Left out if none
+      is.
+    """
     attempts: Attempts
-    # Tasks that wait for deliveries of their groups to end, in topics with concurrency_per_group.
-    # They count as ready too.
     blocked: int
     cancelled: int
     dead: int
-    # Acknowledged.
     delivered: int
-    # Tasks that were delivered in the last 5 minutes, at whatever attempt.
     delivered_recent: int
     delivering: int
     died: int
-    # Dead tasks that were deleted because dead_retention had passed.
     expired: int
-    # Attempts, of any cause.
     failed: int
-    # Attempts that failed in the last 5 minutes.
     failed_recent: int
-    # Finished tasks that are kept because of their topic's keep_finished.
     finished: int
-    # Of dead tasks, in topics with on_dead, since the start.
     follow_ups: FollowUps
-    # Tasks whose countdown is held. They count as pending too.
     held: int
-    # Of first attempts since the start.
     lateness: Lateness
-    # Attempts whose lease ran out; also in failed.
     lease_expired: int
-    # Dead tasks, and finished ones that were kept, which the ledger has lost since the start, and
-    # of which this node had no records in memory to write them again.
     lost: int
-    # Tasks whose deadline has passed and that are not delivered, now.
     overdue: Overdue
-    # Handlers that panicked; also in failed.
     panicked: int
-    # Retrying and held tasks included.
     pending: int
     ready: int
-    # Calls of reserve that wait.
     receivers: int
-    # Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their
-    # first or a further attempt. The total leaves paused topics out.
     recent: RecentLateness
-    # Tasks of which an attempt was made, and that wait for the next one. They count as pending
-    # too.
     retrying: int
     scheduled: int
-    # Later than their max_lateness, or not delivered because of their topic's misfire.
     skipped: int
-    # Tasks that wait aside: their topic cannot make the delivery that they have of their own, see
-    # undeliverable of a task, or none of its receivers wants them. They count as ready too.
     strays: int
-    # When the oldest dead task died. Left out if there is none.
     dead_oldest_at: NotRequired[str]
-    # Since when the oldest task has been due that is ready now. Left out if none is.
     ready_oldest_at: NotRequired[str]
 
 
 class DeadReason(TypedDict):
-    # How many they are.
+    """count: How many they are.
+    error: What their last errors have in common: the beginning of the first line, of at most
+      120 bytes, in which a # takes the place of what has digits. As error_like it selects these
+      tasks. (none): they have none.
+    first_died_at: When the first of them died.
+    last_died_at: When the last of them died.
+    example: The last error of one of them, at most 256 bytes.
+    reason: Left out if it is not known.
+    """
     count: int
-    # What their last errors have in common: the beginning of the first line, of at most 120
-    # bytes, in which a # takes the place of what has digits. As error_like it selects these
-    # tasks. (none): they have none.
     error: str
-    # When the first of them died.
     first_died_at: str
-    # When the last of them died.
     last_died_at: str
     topic: str
-    # The last error of one of them, at most 256 bytes.
     example: NotRequired[str]
-    # Left out if it is not known.
     reason: NotRequired[Literal["exhausted", "buried", "deleted"]]
 
 
 class DeadReasons(TypedDict):
-    # There are no others that are selected. false: one call looks at 20,000 tasks of each node at
-    # most, the longest dead first, or a node is missing.
+    """complete: There are no others that are selected. false: one call looks at 20,000 tasks of
+      each node at most, the longest dead first, or a node is missing.
+    covers: Names of the nodes whose figures are in the answer.
+    dead: How many tasks of the topic, or of the topics, are dead, whatever the parameters
+      select.
+    left_out: Tasks that were looked at and selected, and that none of these reasons counts.
+    looked_at: How many dead tasks were looked at.
+    missing: Nodes whose figures are not in the answer, or only in part: they have not answered
+      within a second, or send no heartbeat while they hold tasks, or still read their tasks
+      after a start or an adoption.
+    reasons: Those of most tasks first.
+    scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    """
     complete: bool
-    # Names of the nodes whose figures are in the answer.
     covers: list[str]
-    # How many tasks of the topic, or of the topics, are dead, whatever the parameters select.
     dead: int
-    # Tasks that were looked at and selected, and that none of these reasons counts.
     left_out: int
-    # How many dead tasks were looked at.
     looked_at: int
-    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
-    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
-    # or an adoption.
     missing: list[MissingNode]
-    # Those of most tasks first.
     reasons: list[DeadReason]
-    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     scope: Literal["fleet", "node"]
 
 
 class Diagnosis(TypedDict):
-    # When the server looked.
+    """at: When the server looked.
+    covers: Names of the nodes whose figures are in the answer.
+    fleet: The same of the ledger and the nodes alone.
+    headline: All that is grave in one sentence, or that nothing is late.
+    missing: Nodes whose figures are not in the answer, or only in part: they have not answered
+      within a second, or send no heartbeat while they hold tasks, or still read their tasks
+      after a start or an adoption.
+    more_topics: There are further topics, and the trouble of the last of those that were looked
+      at is grave.
+    scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    troubles: Causes before consequences: the ledger, nodes, topics, and then what is no trouble
+      yet, or meant. Of topics, those of the 20 worst.
+    """
     at: str
-    # Names of the nodes whose figures are in the answer.
     covers: list[str]
-    # The same of the ledger and the nodes alone.
     fleet: str
-    # All that is grave in one sentence, or that nothing is late.
     headline: str
-    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
-    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
-    # or an adoption.
     missing: list[MissingNode]
-    # There are further topics, and the trouble of the last of those that were looked at is grave.
     more_topics: bool
-    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     scope: Literal["fleet", "node"]
-    # Causes before consequences: the ledger, nodes, topics, and then what is no trouble yet, or
-    # meant. Of topics, those of the 20 worst.
     troubles: list[Trouble]
 
 
 class Event(TypedDict):
-    # When.
+    """at: When.
+    id: The task.
+    kind: What happened; also the event's type.
+    node: The node that has the task.
+    attempt: Of started: the attempt that begins; of delivered, retried and dead: the one that
+      ended so.
+    by: Of started: the node whose receiver has the task, or which helps with it, if it is
+      another one.
+    error: Of retried and dead: why.
+    lateness: Of due, and of started if it is the first attempt: how long after its deadline.
+    """
     at: str
-    # The task.
     id: str
-    # What happened; also the event's type.
     kind: Literal["scheduled", "started", "delivered", "retried", "dead", "cancelled", "skipped", "rescued", "due"]
-    # The node that has the task.
     node: str
     topic: str
-    # Of started: the attempt that begins; of delivered, retried and dead: the one that ended so.
     attempt: NotRequired[int]
-    # Of started: the node whose receiver has the task, or which helps with it, if it is another
-    # one.
     by: NotRequired[str]
-    # Of retried and dead: why.
     error: NotRequired[str]
-    # Of due, and of started if it is the first attempt: how long after its deadline.
     lateness: NotRequired[str]
 
 
 class EventStats(TypedDict):
-    # Events that their readers were too slow for.
+    """lost: Events that their readers were too slow for.
+    streams: Streams that are open.
+    """
     lost: int
-    # Streams that are open.
     streams: int
 
 
 class EventsLost(TypedDict):
-    # Events of the node that this reader was too slow for, between the one before and the one
-    # after.
+    """count: Events of the node that this reader was too slow for, between the one before and the
+      one after.
+    node: The node whose events they are.
+    """
     count: int
     kind: Literal["lost"]
-    # The node whose events they are.
     node: str
 
 
 class ExtendReceipts(TypedDict):
+    """lease: From now, 1s to 24h. Left out: the topic's lease.
+    """
     receipts: list[str]
-    # From now, 1s to 24h. Left out: the topic's lease.
     lease: NotRequired[Span]
 
 
 class FieldFault(TypedDict):
-    # Path of the field, parameter or header.
+    """field: Path of the field, parameter or header.
+    problem: What it must be.
+    """
     field: str
-    # What it must be.
     problem: str
 
 
 class FollowUps(TypedDict):
-    # Not made, since the chain of deaths had come through the topic before, or was too long.
+    """ended: Not made, since the chain of deaths had come through the topic before, or was too
+      long.
+    lost: Not made, since there was no room. Those tasks are dead, and that is all.
+    """
     ended: int
-    # Not made, since there was no room. Those tasks are dead, and that is all.
     lost: int
     made: int
 
 
 Forecast = TypedDict("Forecast", {
-    # false while a node that was asked replays, or if one is missing: what it has or has not read
-    # yet is not counted.
+    # complete: false while a node that was asked replays, or if one is missing: what it has or
+    #   has not read yet is not counted.
+    # counts: By step: tasks whose next attempt falls into it.
+    # covers: Names of the nodes whose figures are in the answer.
+    # delivering: Tasks that are being delivered.
+    # from: Where the first step begins: now.
+    # held: Tasks whose countdown is held: they do not fall due.
+    # judgement: Whether all of it will be delivered in time.
+    # later: Tasks whose next attempt is after the last step.
+    # missing: Nodes whose figures are not in the answer, or only in part: they have not answered
+    #   within a second, or send no heartbeat while they hold tasks, or still read their tasks
+    #   after a start or an adoption.
+    # ready: Tasks that are due and wait for their receiver.
+    # scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    # step: Length of each step.
     'complete': 'bool',
-    # By step: tasks whose next attempt falls into it.
     'counts': 'list[int]',
-    # Names of the nodes whose figures are in the answer.
     'covers': 'list[str]',
-    # Tasks that are being delivered.
     'delivering': 'int',
-    # Where the first step begins: now.
     'from': 'str',
-    # Tasks whose countdown is held: they do not fall due.
     'held': 'int',
-    # Whether all of it will be delivered in time.
     'judgement': 'Judgement',
-    # Tasks whose next attempt is after the last step.
     'later': 'int',
-    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
-    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
-    # or an adoption.
     'missing': 'list[MissingNode]',
-    # Tasks that are due and wait for their receiver.
     'ready': 'int',
-    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     'scope': 'Literal["fleet", "node"]',
-    # Length of each step.
     'step': 'str',
 })
 
 
 class FoundName(TypedDict):
-    # As for tasks.
+    """match: As for tasks.
+    topic: Of a group: the topic of one of its tasks.
+    """
     match: Literal["exact", "begin", "part"]
     name: str
-    # Of a group: the topic of one of its tasks.
     topic: NotRequired[str]
 
 
 class FoundPart(TypedDict):
-    # true: up to here the search has left nothing out. false: a node was missing in this part or
-    # in one before, and what it has may be left out.
+    """complete: true: up to here the search has left nothing out. false: a node was missing in
+      this part or in one before, and what it has may be left out.
+    covers: Names of the nodes whose figures are in the answer.
+    groups: Groups of tasks. A group may come again in a later part.
+    looked_at: At about how many tasks the search has looked so far.
+    missing: Nodes whose figures are not in the answer, or only in part: they have not answered
+      within a second, or send no heartbeat while they hold tasks, or still read their tasks
+      after a start or an adoption.
+    of: Of about how many, those of the nodes in missing not among them.
+    scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    tasks: Those that match best first, then by id. In the first part the task whose id is q, if
+      there is one. A task may come again in a later part.
+    topics: In the first part only.
+    next_cursor: For the next part. A part that has found nothing may have one. Left out at the
+      end of the search.
+    """
     complete: bool
-    # Names of the nodes whose figures are in the answer.
     covers: list[str]
-    # Groups of tasks. A group may come again in a later part.
     groups: list[FoundName]
-    # At about how many tasks the search has looked so far.
     looked_at: int
-    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
-    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
-    # or an adoption.
     missing: list[MissingNode]
-    # Of about how many, those of the nodes in missing not among them.
     of: int
-    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     scope: Literal["fleet", "node"]
-    # Those that match best first, then by id. In the first part the task whose id is q, if there
-    # is one. A task may come again in a later part.
     tasks: list[FoundTask]
-    # In the first part only.
     topics: list[FoundName]
-    # For the next part. A part that has found nothing may have one. Left out at the end of the
-    # search.
     next_cursor: NotRequired[str]
 
 
 class FoundTask(TypedDict):
-    # exact: its id is the text. begin: it begins with it, in capital or small letters. part: it
-    # has the text in it.
+    """match: exact: its id is the text. begin: it begins with it, in capital or small letters.
+      part: it has the text in it.
+    task: Without payload, headers and attempts.
+    """
     match: Literal["exact", "begin", "part"]
-    # Without payload, headers and attempts.
     task: Task
 
 
 class FullSweep(TypedDict):
-    # Full sweeps that have ended.
+    """count: Full sweeps that have ended.
+    took: How long it took.
+    last_at: When the last one began; absent if there was none.
+    """
     count: int
-    # How long it took.
     took: str
-    # When the last one began; absent if there was none.
     last_at: NotRequired[str]
 
 
 class GroupCancelled(TypedDict):
-    # Tasks that are never delivered (again).
+    """cancelled: Tasks that are never delivered (again).
+    delivering: Ids of tasks that are being delivered. They are not changed.
+    more_delivering: How many of those there were beyond the first 1,000. Left out if all are
+      named.
+    """
     cancelled: int
-    # Ids of tasks that are being delivered. They are not changed.
     delivering: list[str]
-    # How many of those there were beyond the first 1,000. Left out if all are named.
     more_delivering: NotRequired[int]
 
 
 class History(TypedDict):
-    # Names of the nodes whose figures are in the answer.
+    """covers: Names of the nodes whose figures are in the answer.
+    marks: What has happened besides, the earliest first; at most the latest 500.
+    missing: Nodes whose figures are not in the answer, or only in part: they have not answered
+      within a second, or send no heartbeat while they hold tasks, or still read their tasks
+      after a start or an adoption.
+    points: The oldest first, without gaps. The last one is under way, unless to is in the past.
+    scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    since: When the first point begins: nothing is known of what was before. Without points it
+      is now.
+    step: Length of a point: 1m or 1h.
+    topic: Left out: all topics together.
+    unread: Why what the ledger keeps could not be read. Then the answer has only what the nodes
+      in covers have in memory: their last hour, with a step of 1h their last two.
+    """
     covers: list[str]
-    # What has happened besides, the earliest first; at most the latest 500.
     marks: list[HistoryMark]
-    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
-    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
-    # or an adoption.
     missing: list[MissingNode]
-    # The oldest first, without gaps. The last one is under way, unless to is in the past.
     points: list[HistoryPoint]
-    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     scope: Literal["fleet", "node"]
-    # When the first point begins: nothing is known of what was before. Without points it is now.
     since: str
-    # Length of a point: 1m or 1h.
     step: str
-    # Left out: all topics together.
     topic: NotRequired[str]
-    # Why what the ledger keeps could not be read. Then the answer has only what the nodes in
-    # covers have in memory: their last hour, with a step of 1h their last two.
     unread: NotRequired[str]
 
 
 class HistoryMark(TypedDict):
+    """kind: node_down: other nodes heard no heartbeat any more. ledger_outage: the ledger did not
+      answer the node.
+    by: Name of the token of the caller whose act it was.
+    text: Of node_started the version. Of settings which were changed.
+    until: When it was over. Left out for what has no length.
+    """
     at: str
-    # node_down: other nodes heard no heartbeat any more. ledger_outage: the ledger did not answer
-    # the node.
     kind: Literal["node_started", "node_stopped", "node_down", "node_up", "ledger_outage", "paused", "resumed", "settings"]
-    # Name of the token of the caller whose act it was.
     by: NotRequired[str]
     node: NotRequired[str]
-    # Of node_started the version. Of settings which were changed.
     text: NotRequired[str]
     topic: NotRequired[str]
-    # When it was over. Left out for what has no length.
     until: NotRequired[str]
 
 
 class HistoryPoint(TypedDict):
-    # When it began, by the clocks of the nodes.
+    """at: When it began, by the clocks of the nodes.
+    dead: Tasks that died.
+    delivered: Acknowledged.
+    failed: Attempts, of any cause.
+    lateness: Of the first attempts that began.
+    nodes: Of how many nodes the point is, those included that are gone since. 0: nothing is
+      known. Fewer than in another point: a node was down, could not keep its figures, or does
+      not know those of the topic.
+    """
     at: str
     cancelled: int
-    # Tasks that died.
     dead: int
-    # Acknowledged.
     delivered: int
-    # Attempts, of any cause.
     failed: int
-    # Of the first attempts that began.
     lateness: PointLateness
-    # Of how many nodes the point is, those included that are gone since. 0: nothing is known.
-    # Fewer than in another point: a node was down, could not keep its figures, or does not know
-    # those of the topic.
     nodes: int
     scheduled: int
 
 
 class ImportError(TypedDict):
-    # Its number in the body, from 1.
+    """line: Its number in the body, from 1.
+    id: The id of its task, or the name of its topic, unless that is the fault.
+    """
     line: int
     problem: Problem
-    # The id of its task, or the name of its topic, unless that is the fault.
     id: NotRequired[str]
 
 
 class Imported(TypedDict):
-    # The lines that were not imported, in their order.
+    """errors: The lines that were not imported, in their order.
+    imported: Tasks that were imported.
+    present: Tasks that were there already, from an earlier import or as the source of the
+      export.
+    topics: Topics whose settings were stored.
+    topics_present: Topics that have settings already, which were left as they are.
+    """
     errors: list[ImportError]
-    # Tasks that were imported.
     imported: int
-    # Tasks that were there already, from an earlier import or as the source of the export.
     present: int
-    # Topics whose settings were stored.
     topics: int
-    # Topics that have settings already, which were left as they are.
     topics_present: int
 
 
 class Judgement(TypedDict):
-    # About as much was delivered while most tasks had waited for a minute or longer, so receivers
-    # gave no more. false: they may be able to do more than that rate.
+    """limit: About as much was delivered while most tasks had waited for a minute or longer, so
+      receivers gave no more. false: they may be able to do more than that rate.
+    more: How many further peaks wait.
+    peaks: Times in which more falls due than is delivered, so that tasks wait; the earliest
+      first, at most the 10 that wait longest.
+    precision: Waits that are not longer are not seen.
+    rate: Tasks a second in the best minute that is known of the last 25 hours, of the topic if
+      one was asked for. 0: no rate has been shown yet, and nothing is judged; or the token is
+      for some topics, and none of them was asked for.
+    text: All of it in one sentence, with times in UTC. Without a rate it says so.
+    rate_at: When that minute began.
+    """
     limit: bool
-    # How many further peaks wait.
     more: int
-    # Times in which more falls due than is delivered, so that tasks wait; the earliest first, at
-    # most the 10 that wait longest.
     peaks: list[Peak]
-    # Waits that are not longer are not seen.
     precision: str
-    # Tasks a second in the best minute that is known of the last 25 hours, of the topic if one
-    # was asked for. 0: no rate has been shown yet, and nothing is judged; or the token is for
-    # some topics, and none of them was asked for.
     rate: float
-    # All of it in one sentence, with times in UTC. Without a rate it says so.
     text: str
-    # When that minute began.
     rate_at: NotRequired[str]
 
 
 class Lateness(TypedDict):
+    """p50: Half of them were at most this late: the upper bound of a bucket. A value above the
+      last bound, 1h, is shown as 1h.
+    """
     count: int
     mean: str
-    # Half of them were at most this late: the upper bound of a bucket. A value above the last
-    # bound, 1h, is shown as 1h.
     p50: str
     p99: str
 
 
 class LedgerStats(TypedDict):
-    # Puts, buries and deletes in those commits.
+    """changes: Puts, buries and deletes in those commits.
+    queued: Changes that wait now.
+    repeats: Commits sent again.
+    unknown_records: Records of a newer version, kept and not read.
+    """
     changes: int
     commits: int
-    # Changes that wait now.
     queued: int
-    # Commits sent again.
     repeats: int
-    # Records of a newer version, kept and not read.
     unknown_records: int
 
 
 class LedgerView(TypedDict):
+    """stalled: Time since it stopped answering writes.
+    clock_offset: Its clock minus the clock of this machine, by which deadlines are kept.
+    condition: Why the ledger takes no new records, or does not answer.
+    latency: Of a recent round trip to it.
+    version: Of the storage's server; the lowest if there are several.
+    warnings: What an operator should change.
+    where: The storage, without its secrets.
+    """
     ok: bool
-    # Time since it stopped answering writes.
     stalled: str
-    # Its clock minus the clock of this machine, by which deadlines are kept.
     clock_offset: NotRequired[str]
-    # Why the ledger takes no new records, or does not answer.
     condition: NotRequired[str]
-    # Of a recent round trip to it.
     latency: NotRequired[str]
-    # Of the storage's server; the lowest if there are several.
     version: NotRequired[str]
-    # What an operator should change.
     warnings: NotRequired[list[str]]
-    # The storage, without its secrets.
     where: NotRequired[str]
 
 
 class Login(TypedDict):
-    # The text of a token.
+    """token: The text of a token.
+    """
     token: str
 
 
 class MemoryStats(TypedDict):
+    """armed: Entries of the timing wheel.
+    """
     arena_bytes: int
     arena_live_bytes: int
-    # Entries of the timing wheel.
     armed: int
 
 
 class MissingNode(TypedDict):
-    # Why.
+    """error: Why.
+    node: Its name. Empty: all other nodes, which are not known yet.
+    """
     error: str
-    # Its name. Empty: all other nodes, which are not known yet.
     node: str
 
 
 class NewBackup(TypedDict):
-    # Name of its directory, below the directory of backups. Default: the time, such as
-    # 20261124T120000.000Z.
+    """name: Name of its directory, below the directory of backups. Default: the time, such as
+      20261124T120000.000Z.
+    """
     name: NotRequired[str]
 
 
 class NewRetry(TypedDict):
-    # The first attempt that fails this long after the deadline is the last one, 1s to 3660d.
-    # Default: 24h where max_attempts is left out, else no bound.
+    """max_age: The first attempt that fails this long after the deadline is the last one, 1s to
+      3660d. Default: 24h where max_attempts is left out, else no bound.
+    max_attempts: Then the task is dead. Left out, max_age alone ends it (with count_crashes:
+      20).
+    max_backoff: min_backoff to 30d. Default 10m.
+    min_backoff: 1ms to 24h. Default 1s.
+    """
     max_age: NotRequired[Span]
-    # Then the task is dead. Left out, max_age alone ends it (with count_crashes: 20).
     max_attempts: NotRequired[int]
-    # min_backoff to 30d. Default 10m.
     max_backoff: NotRequired[Span]
-    # 1ms to 24h. Default 1s.
     min_backoff: NotRequired[Span]
 
 
 class NewTask(TypedDict):
-    # The kind of task.
+    """topic: The kind of task.
+    delay: Time until the task is due, at most 10 years. Not together with due_at; neither means
+      now.
+    delivery: What is other for this task than for its topic, which must have task_delivery.
+      webhook: url, headers, timeout; stream: stream; pubsub: channel; and retry, of which the
+      topic has what is left out. The topic keeps all the rest, and says what tasks may choose.
+      At most 4 KiB.
+    due_at: The deadline, at most 10 years ahead. One in the past is due at once.
+    group: Names the tasks that belong together.
+    headers: Handed to the receiver, at most 8 KiB together.
+    id: Chosen by the caller, so that a request may be repeated. A UUIDv7 is made when it is
+      left out.
+    max_lateness: Not delivered if later than that.
+    payload: Any JSON. The receiver gets the same bytes.
+    """
     topic: str
-    # Time until the task is due, at most 10 years. Not together with due_at; neither means now.
     delay: NotRequired[Span]
-    # What is other for this task than for its topic, which must have task_delivery. webhook: url,
-    # headers, timeout; stream: stream; pubsub: channel; and retry, of which the topic has what is
-    # left out. The topic keeps all the rest, and says what tasks may choose. At most 4 KiB.
     delivery: NotRequired[dict[str, Any]]
-    # The deadline, at most 10 years ahead. One in the past is due at once.
     due_at: NotRequired[Time]
-    # Names the tasks that belong together.
     group: NotRequired[str]
-    # Handed to the receiver, at most 8 KiB together.
     headers: NotRequired[dict[str, str]]
-    # Chosen by the caller, so that a request may be repeated. A UUIDv7 is made when it is left
-    # out.
     id: NotRequired[str]
-    # Not delivered if later than that.
     max_lateness: NotRequired[Span]
-    # Any JSON. The receiver gets the same bytes.
     payload: NotRequired[Any]
 
 
 class NewTopic(TypedDict):
-    # Deliveries at once; pull is not bound by it. Default 64. Left out, a backlog may raise it
-    # (sweep.max_concurrency).
+    """concurrency: Deliveries at once; pull is not bound by it. Default 64. Left out, a backlog
+      may raise it (sweep.max_concurrency).
+    concurrency_per_group: Deliveries of one group of tasks at once, on each node, by pull too.
+      Tasks without a group are not bound. Default 0: no bound.
+    count_crashes: Record each attempt before it is delivered.
+    dead_retention: How long dead tasks are kept, 1m to 3660d. Default 7d.
+    delivery: The way of delivery, and the fields of that way: docs/delivery.md lists them.
+    keep_finished: How long finished tasks can be read, and the same request is answered as a
+      repeated one, 0 to 30d. Default 0: not at all.
+    lease: How long a delivery may stay unsettled, 1s to 24h. Default 30s.
+    links: Addresses that the dashboard shows with each task, by the text of the link: of logs,
+      traces, the order in the shop. http or https, at most 1,024 bytes each; {id}, {topic} and
+      {group} stand for those of the task, not in the host. At most 8.
+    misfire: Default deliver. What becomes of tasks that fell due while no process held them, a
+      restart of one second included. coalesce: of those with the same group only the one with
+      the latest deadline is delivered.
+    paused: Accept tasks, but do not deliver them.
+    spread: Window over which tasks of one instant are delivered, 0 to 24h. Each has a place in
+      it that follows from its id. Default 0.
+    task_delivery: Let tasks have a delivery of their own: their receiver, as far as the kind
+      lets them choose it, and their retry. Without it, tasks that have a receiver of their own
+      wait.
+    weight: Share of the node's places for deliveries when they are scarce, beside other topics.
+      Default 1.
+    """
     concurrency: NotRequired[int]
-    # Deliveries of one group of tasks at once, on each node, by pull too. Tasks without a group
-    # are not bound. Default 0: no bound.
     concurrency_per_group: NotRequired[int]
-    # Record each attempt before it is delivered.
     count_crashes: NotRequired[bool]
-    # How long dead tasks are kept, 1m to 3660d. Default 7d.
     dead_retention: NotRequired[Span]
-    # The way of delivery, and the fields of that way: docs/delivery.md lists them.
     delivery: NotRequired[dict[str, Any]]
-    # How long finished tasks can be read, and the same request is answered as a repeated one, 0
-    # to 30d. Default 0: not at all.
     keep_finished: NotRequired[Span]
-    # How long a delivery may stay unsettled, 1s to 24h. Default 30s.
     lease: NotRequired[Span]
-    # Addresses that the dashboard shows with each task, by the text of the link: of logs, traces,
-    # the order in the shop. http or https, at most 1,024 bytes each; {id}, {topic} and {group}
-    # stand for those of the task, not in the host. At most 8.
     links: NotRequired[dict[str, str]]
-    # Default deliver. What becomes of tasks that fell due while no process held them, a restart
-    # of one second included. coalesce: of those with the same group only the one with the latest
-    # deadline is delivered.
     misfire: NotRequired[Literal["deliver", "skip", "coalesce"]]
     on_dead: NotRequired[OnDeadIn]
-    # Accept tasks, but do not deliver them.
     paused: NotRequired[bool]
     rate: NotRequired[Rate]
     retry: NotRequired[NewRetry]
-    # Window over which tasks of one instant are delivered, 0 to 24h. Each has a place in it that
-    # follows from its id. Default 0.
     spread: NotRequired[Span]
-    # Let tasks have a delivery of their own: their receiver, as far as the kind lets them choose
-    # it, and their retry. Without it, tasks that have a receiver of their own wait.
     task_delivery: NotRequired[bool]
-    # Share of the node's places for deliveries when they are scarce, beside other topics. Default
-    # 1.
     weight: NotRequired[int]
 
 
 class Node(TypedDict):
-    # Time since this server last saw a heartbeat of the node, whatever the cause.
+    """heartbeat_age: Time since this server last saw a heartbeat of the node, whatever the cause.
+    self: This server's own.
+    state: live: it sends heartbeats. draining: it hands over its shards and then ends. silent:
+      it sends none; once it counts as dead and has no status, other nodes adopt its shards.
+      unknown: the ledger, by which nodes hear of one another, does not answer this server.
+      released: its last process has ended in order.
+    address: Where it serves HTTP. Left out if it does not.
+    missing_spools: Names of former spools that may have tasks: the node was started with
+      another one, or with none. While there are any, ids of its shards that are not found are
+      answered 503, and so are lists. Left out if there are none.
+    process: The process, in words.
+    status: What the node reported with its last heartbeat. Left out if the node is silent, or
+      its report is not known. Also for a token that is limited to some topics: the report
+      counts the tasks of all.
+    stored: Where its own shards are in Redis. Only in the answer about one node; not for a
+      token that is limited to some topics.
+    version: Of the program.
+    """
     heartbeat_age: str
     name: str
-    # This server's own.
     self: bool
     shards: NodeShards
-    # live: it sends heartbeats. draining: it hands over its shards and then ends. silent: it
-    # sends none; once it counts as dead and has no status, other nodes adopt its shards. unknown:
-    # the ledger, by which nodes hear of one another, does not answer this server. released: its
-    # last process has ended in order.
     state: Literal["live", "draining", "silent", "unknown", "released"]
-    # Where it serves HTTP. Left out if it does not.
     address: NotRequired[str]
-    # Names of former spools that may have tasks: the node was started with another one, or with
-    # none. While there are any, ids of its shards that are not found are answered 503, and so are
-    # lists. Left out if there are none.
     missing_spools: NotRequired[list[str]]
-    # The process, in words.
     process: NotRequired[str]
-    # What the node reported with its last heartbeat. Left out if the node is silent, or its
-    # report is not known. Also for a token that is limited to some topics: the report counts the
-    # tasks of all.
     status: NotRequired[NodeStatus]
-    # Where its own shards are in Redis. Only in the answer about one node; not for a token that
-    # is limited to some topics.
     stored: NotRequired[list[StoredShard]]
-    # Of the program.
     version: NotRequired[str]
 
 
 class NodeChange(TypedDict):
-    # covered: the stream has the node's events from here on. missing: it has none, since the node
-    # does not answer, or has died and still holds tasks. left: the node has ended, and holds
-    # none.
+    """kind: covered: the stream has the node's events from here on. missing: it has none, since
+      the node does not answer, or has died and still holds tasks. left: the node has ended, and
+      holds none.
+    node: The node. Never the one that is asked.
+    error: Of missing: why.
+    gap: Of covered: events of the node before, since the stream began, may be missing.
+    """
     kind: Literal["covered", "missing", "left"]
-    # The node. Never the one that is asked.
     node: str
-    # Of missing: why.
     error: NotRequired[str]
-    # Of covered: events of the node before, since the stream began, may be missing.
     gap: NotRequired[bool]
 
 
 class NodeLateness(TypedDict):
-    # Half of them were at most this late: the upper bound of a bucket. A value above the last
-    # bound, 1h, is shown as 1h.
+    """p50: Half of them were at most this late: the upper bound of a bucket. A value above the
+      last bound, 1h, is shown as 1h.
+    """
     p50: str
     p99: str
 
@@ -804,47 +870,51 @@ class NodeList(TypedDict):
 
 
 class NodeShards(TypedDict):
-    # Shards of other nodes that it holds.
+    """adopted: Shards of other nodes that it holds.
+    held: Of those, how many it holds; other nodes hold the rest.
+    own: Shards that it has made.
+    """
     adopted: int
-    # Of those, how many it holds; other nodes hold the rest.
     held: int
-    # Shards that it has made.
     own: int
 
 
 class NodeStatus(TypedDict):
-    # More ready tasks wait than the node's sweep.backlog.
+    """backlog: More ready tasks wait than the node's sweep.backlog.
+    catching_up: The node has not read all of its tasks yet.
+    drains_failed: How often the node has given up its own drain since it started. It takes no
+      tasks from then on. Another drain request resumes the drain.
+    room: How many more tasks its memory takes.
+    unsure: The node was cut off from the ledger for so long that other nodes may have adopted
+      its shards.
+    drain_fault: Why it gave up the last time.
+    """
     backlog: bool
-    # The node has not read all of its tasks yet.
     catching_up: bool
     dead: int
     delivering: int
-    # How often the node has given up its own drain since it started. It takes no tasks from then
-    # on. Another drain request resumes the drain.
     drains_failed: int
     lateness: NodeLateness
     pending: int
     ready: int
-    # How many more tasks its memory takes.
     room: int
-    # The node was cut off from the ledger for so long that other nodes may have adopted its
-    # shards.
     unsure: bool
-    # Why it gave up the last time.
     drain_fault: NotRequired[str]
 
 
 class NodesStats(TypedDict):
-    # Deliveries of other nodes' tasks that this one has made during a backlog there.
+    """help_given: Deliveries of other nodes' tasks that this one has made during a backlog there.
+    help_taken: Deliveries of this node's tasks that other nodes have made during a backlog
+      here.
+    reserves_given: Deliveries of this node's tasks to receivers that wait at other nodes.
+    reserves_taken: Deliveries of other nodes' tasks to receivers that wait at this one.
+    settlements_dropped: Settlements of other nodes' tasks for which there was no room while
+      those nodes did not answer; the tasks may be delivered again.
+    """
     help_given: int
-    # Deliveries of this node's tasks that other nodes have made during a backlog here.
     help_taken: int
-    # Deliveries of this node's tasks to receivers that wait at other nodes.
     reserves_given: int
-    # Deliveries of other nodes' tasks to receivers that wait at this one.
     reserves_taken: int
-    # Settlements of other nodes' tasks for which there was no room while those nodes did not
-    # answer; the tasks may be delivered again.
     settlements_dropped: int
 
 
@@ -854,151 +924,167 @@ class OnDead(TypedDict):
 
 
 class OnDeadIn(TypedDict):
-    # A task that dies (attempts exhausted, too old, or buried) is followed by a new one of this
-    # topic, with its payload, group and headers, and headers lapse-dead-* that tell of the death.
+    """topic: A task that dies (attempts exhausted, too old, or buried) is followed by a new one of
+      this topic, with its payload, group and headers, and headers lapse-dead-* that tell of the
+      death.
+    delay: From the death to the deadline of that task, at most 10 years. Default 0.
+    """
     topic: str
-    # From the death to the deadline of that task, at most 10 years. Default 0.
     delay: NotRequired[Span]
 
 
 class Overdue(TypedDict):
-    # Tasks whose deadline has passed and that are not delivered: ready for their first attempt,
-    # or an attempt has failed. Held and dead tasks are not overdue, nor is one of which the first
-    # attempt is under way.
+    """count: Tasks whose deadline has passed and that are not delivered: ready for their first
+      attempt, or an attempt has failed. Held and dead tasks are not overdue, nor is one of
+      which the first attempt is under way.
+    paused: Of the overdue tasks, those of paused topics.
+    retrying: Of the overdue tasks, those of which an attempt has failed, whatever state they
+      are in now.
+    oldest_at: The earliest deadline of an overdue task. Left out if there is none. The total
+      leaves paused topics out.
+    """
     count: int
-    # Of the overdue tasks, those of paused topics.
     paused: int
-    # Of the overdue tasks, those of which an attempt has failed, whatever state they are in now.
     retrying: int
-    # The earliest deadline of an overdue task. Left out if there is none. The total leaves paused
-    # topics out.
     oldest_at: NotRequired[str]
 
 
 class Peak(TypedDict):
-    # When most of its tasks fall due.
+    """at: When most of its tasks fall due.
+    beyond: It lasts beyond the last step. What falls due after that is not in it: through_at is
+      the earliest time.
+    tasks: That fall due until it is through.
+    text: What becomes of it, without when.
+    through_at: When all of them will be delivered.
+    wait_p99: 99 of 100 wait no longer.
+    spread: With a spread of the topic that is as long, none would wait. Left out if no spread
+      is: the peak begins with tasks that wait already, or a day is too short.
+    """
     at: str
-    # It lasts beyond the last step. What falls due after that is not in it: through_at is the
-    # earliest time.
     beyond: bool
-    # That fall due until it is through.
     tasks: int
-    # What becomes of it, without when.
     text: str
-    # When all of them will be delivered.
     through_at: str
-    # 99 of 100 wait no longer.
     wait_p99: str
-    # With a spread of the topic that is as long, none would wait. Left out if no spread is: the
-    # peak begins with tasks that wait already, or a day is too short.
     spread: NotRequired[str]
 
 
 class PointLateness(TypedDict):
+    """max: Of one topic: the upper bound of a bucket.
+    p50: Half of them were at most this late: the upper bound of a bucket, or max if that is
+      less.
+    """
     count: int
-    # Of one topic: the upper bound of a bucket.
     max: str
-    # Half of them were at most this late: the upper bound of a bucket, or max if that is less.
     p50: str
     p99: str
 
 
 class Problem(TypedDict):
-    # The HTTP status of the answer.
+    """status: The HTTP status of the answer.
+    title: The kind of problem in words. Always the same for one type.
+    type: Names the kind of problem; the path of its explanation.
+    detail: What happened this time. It never repeats a value of the request.
+    done: Tasks done before the problem, where a request is done in pieces. Repeating it does
+      the rest.
+    errors: Each field that is wrong.
+    id: The id of the task, where repeating the request with it is safe.
+    ids: The same, for each task of a batch.
+    recorded: False: the server has done this, but the ledger has not recorded it yet. The end
+      of the process would undo it. Repeat the request to learn whether it is recorded.
+    request_id: The X-Request-Id of the answer, which the log uses too.
+    """
     status: int
-    # The kind of problem in words. Always the same for one type.
     title: str
-    # Names the kind of problem; the path of its explanation.
     type: str
-    # What happened this time. It never repeats a value of the request.
     detail: NotRequired[str]
-    # Tasks done before the problem, where a request is done in pieces. Repeating it does the
-    # rest.
     done: NotRequired[int]
-    # Each field that is wrong.
     errors: NotRequired[list[FieldFault]]
-    # The id of the task, where repeating the request with it is safe.
     id: NotRequired[str]
-    # The same, for each task of a batch.
     ids: NotRequired[list[str]]
-    # False: the server has done this, but the ledger has not recorded it yet. The end of the
-    # process would undo it. Repeat the request to learn whether it is recorded.
     recorded: NotRequired[bool]
-    # The X-Request-Id of the answer, which the log uses too.
     request_id: NotRequired[str]
 
 
 class Purged(TypedDict):
-    # Tasks that are never delivered (again).
+    """cancelled: Tasks that are never delivered (again).
+    delivering: Tasks that are being delivered. They are not changed.
+    """
     cancelled: int
-    # Tasks that are being delivered. They are not changed.
     delivering: int
 
 
 class Rate(TypedDict):
-    # Deliveries a second, on each node.
+    """per_second: Deliveries a second, on each node.
+    burst: How many may begin at once after a rest. Default: per_second, rounded up.
+    """
     per_second: float
-    # How many may begin at once after a rest. Default: per_second, rounded up.
     burst: NotRequired[int]
 
 
 class Readiness(TypedDict):
-    # Shards of this node that other nodes still hold. After a start the node is ready when it has
-    # them back, or has waited for them long enough.
+    """away: Shards of this node that other nodes still hold. After a start the node is ready when
+      it has them back, or has waited for them long enough.
+    draining: The node hands over its shards and takes no new tasks.
+    shutting_down: Requests are still answered, but should go elsewhere.
+    starting: The ledger has not been reached since the start.
+    unsure: The node was cut off from the ledger for so long that other nodes may have adopted
+      its shards. on_outage says whether it delivers.
+    waiting: Everything that is stuck or not served yet, longest wait first.
+    redis: The port for clients of Redis. Left out if the node has none.
+    """
     away: int
-    # The node hands over its shards and takes no new tasks.
     draining: bool
     ledger: LedgerView
     ready: bool
     replay: Replay
-    # Requests are still answered, but should go elsewhere.
     shutting_down: bool
-    # The ledger has not been reached since the start.
     starting: bool
-    # The node was cut off from the ledger for so long that other nodes may have adopted its
-    # shards. on_outage says whether it delivers.
     unsure: bool
-    # Everything that is stuck or not served yet, longest wait first.
     waiting: list[Waiting]
-    # The port for clients of Redis. Left out if the node has none.
     redis: NotRequired[RedisPort]
 
 
 class ReceiptError(TypedDict):
-    # Its place in the request, from 0.
+    """index: Its place in the request, from 0.
+    id: The task's id, if the receipt could be read.
+    """
     index: int
     problem: Problem
-    # The task's id, if the receipt could be read.
     id: NotRequired[str]
 
 
 class RecentLateness(TypedDict):
+    """max: The greatest, no bound of a bucket.
+    p50: Half of them are at most this late: the upper bound of a bucket, or max if that is
+      less.
+    """
     count: int
-    # The greatest, no bound of a bucket.
     max: str
-    # Half of them are at most this late: the upper bound of a bucket, or max if that is less.
     p50: str
     p99: str
 
 
 class RedisPort(TypedDict):
-    # Now.
+    """connections: Now.
+    events_lost: Expired events that subscribers have not got: of topics with another way of
+      delivery than keyevent, not published; of keyevent, beyond what can be kept to be
+      published again.
+    events_unsent: Events and messages that other nodes did not get, because too much waited to
+      be sent to them.
+    serving: It accepts connections. Whether it does decides nothing about ready.
+    subscribers: Connections that have subscribed to something, now.
+    subscribers_cut: Subscribers that were cut off because they did not read.
+    address: Where clients of Redis on the machine of the node reach it.
+    fault: Why the last connection could not be accepted.
+    """
     connections: int
-    # Expired events that subscribers have not got: of topics with another way of delivery than
-    # keyevent, not published; of keyevent, beyond what can be kept to be published again.
     events_lost: int
-    # Events and messages that other nodes did not get, because too much waited to be sent to
-    # them.
     events_unsent: int
-    # It accepts connections. Whether it does decides nothing about ready.
     serving: bool
-    # Connections that have subscribed to something, now.
     subscribers: int
-    # Subscribers that were cut off because they did not read.
     subscribers_cut: int
-    # Where clients of Redis on the machine of the node reach it.
     address: NotRequired[str]
-    # Why the last connection could not be accepted.
     fault: NotRequired[str]
 
 
@@ -1008,129 +1094,140 @@ class Refusal(TypedDict):
 
 
 class ReleaseReceipts(TypedDict):
+    """delay: Until the next attempt. Left out: the topic's backoff.
+    reason: Kept as the task's last_error, cut at 1 KiB.
+    """
     receipts: list[str]
-    # Until the next attempt. Left out: the topic's backoff.
     delay: NotRequired[Span]
-    # Kept as the task's last_error, cut at 1 KiB.
     reason: NotRequired[str]
 
 
 class Replay(TypedDict):
+    """records: Read so far.
+    """
     elapsed: str
     over: bool
-    # Read so far.
     records: int
 
 
 class Requeue(TypedDict):
-    # true: all of the topic. Instead of ids.
+    """all: true: all of the topic. Instead of ids.
+    delay: Time until they are due, at most 10 years. Not together with due_at; neither means
+      now.
+    delivery: What the task says of its own delivery from now on, {} for nothing. ids must name
+      one task.
+    due_at: Their new deadline, at most 10 years ahead. One in the past is due at once.
+    headers: All headers that the task has from now on. ids must name one task.
+    ids: These.
+    payload: The payload that the task has from now on. ids must name one task. It changes in
+      the same step.
+    """
     all: NotRequired[bool]
-    # Time until they are due, at most 10 years. Not together with due_at; neither means now.
     delay: NotRequired[Span]
-    # What the task says of its own delivery from now on, {} for nothing. ids must name one task.
     delivery: NotRequired[dict[str, Any]]
-    # Their new deadline, at most 10 years ahead. One in the past is due at once.
     due_at: NotRequired[Time]
-    # All headers that the task has from now on. ids must name one task.
     headers: NotRequired[dict[str, str]]
-    # These.
     ids: NotRequired[list[str]]
-    # The payload that the task has from now on. ids must name one task. It changes in the same
-    # step.
     payload: NotRequired[Any]
 
 
 class Requeued(TypedDict):
-    # How many came back.
+    """requeued: How many came back.
+    unknown: Those of the ids that are not among the dead of the topic.
+    """
     requeued: int
-    # Those of the ids that are not among the dead of the topic.
     unknown: NotRequired[list[str]]
 
 
 class Reserve(TypedDict):
-    # How long the deliveries may stay unsettled, 1s to 24h. Left out: the topic's lease.
+    """lease: How long the deliveries may stay unsettled, 1s to 24h. Left out: the topic's lease.
+    max: The most tasks of the answer, which ends at 4 MiB as well. Default 1.
+    wait: How long to wait for the first task, up to 60s. Left out: no wait.
+    """
     lease: NotRequired[Span]
-    # The most tasks of the answer, which ends at 4 MiB as well. Default 1.
     max: NotRequired[int]
-    # How long to wait for the first task, up to 60s. Left out: no wait.
     wait: NotRequired[Span]
 
 
 class Reserved(TypedDict):
-    # Oldest deadline first. Empty if nothing was ready in time.
+    """tasks: Oldest deadline first. Empty if nothing was ready in time.
+    """
     tasks: list[Delivery]
 
 
 class Delivery(TypedDict):
-    # Deliveries so far, a running one included.
+    """attempt: Deliveries so far, a running one included.
+    due_at: The deadline.
+    lease_until: Unsettled by then, the attempt has failed.
+    next_at: When the next attempt starts: at the deadline; in a topic with a spread, at the
+      task's place in it; after a failed attempt, later.
+    node: The node that owns the task.
+    receipt: Settles this delivery, and no other.
+    revision: 1 at first, higher with every change.
+    state: finished: it is done, and kept because of its topic's keep_finished; without that a
+      finished task is not found.
+    attempts: The attempts that have failed last, the oldest first, and the delivery of a
+      finished task: at most 10, and fewer if their texts are long. In the answer about one task
+      (GET) and in lists of dead and of finished tasks; left out if there is none.
+    delivers_to: Of a task with a receiver of its own: scheme and host of the URL (its path may
+      be a secret), or the name of the stream or channel.
+    delivery: What the task says of its own delivery. A caller that may not see the settings of
+      topics (scope read) sees only its kind and retry.
+    died_at: Of a dead task.
+    durability: spooled: only the disk of this node has the task, Redis does not have it yet.
+      Left out otherwise.
+    finished_at: Of a finished task.
+    held_at: Of a held task: since when its countdown is held. due_at and next_at are what they
+      were then.
+    last_error: Of the last failed attempt, or why it was buried.
+    outcome: What has become of a finished task: it was acknowledged; a caller cancelled it; or
+      it was given up undelivered, as too late or misfired. Left out if that is no longer known.
+    payload: As it was given. Left out if the task has none.
+    payload_base64: In place of payload, where an embedding program gave a payload that is not
+      JSON.
+    reason: Why a dead task is dead: its attempts were exhausted, it was buried by its receiver,
+      or its topic was deleted by force. Left out if the reason is no longer known.
+    remaining: Of a held task: the time until its next attempt that it had at held_at, and has
+      again when it is resumed. 0s: it was due.
+    undeliverable: Why such a task waits although it is due: its topic has another kind by now,
+      or no task_delivery. It goes on when the settings of the topic change.
+    """
     attempt: int
     created_at: str
-    # The deadline.
     due_at: Time
     id: str
-    # Unsettled by then, the attempt has failed.
     lease_until: str
-    # When the next attempt starts: at the deadline; in a topic with a spread, at the task's place
-    # in it; after a failed attempt, later.
     next_at: str
-    # The node that owns the task.
     node: str
-    # Settles this delivery, and no other.
     receipt: str
-    # 1 at first, higher with every change.
     revision: int
-    # finished: it is done, and kept because of its topic's keep_finished; without that a finished
-    # task is not found.
     state: Literal["pending", "held", "ready", "delivering", "dead", "finished"]
     topic: str
-    # The attempts that have failed last, the oldest first, and the delivery of a finished task:
-    # at most 10, and fewer if their texts are long. In the answer about one task (GET) and in
-    # lists of dead and of finished tasks; left out if there is none.
     attempts: NotRequired[Any]
-    # Of a task with a receiver of its own: scheme and host of the URL (its path may be a secret),
-    # or the name of the stream or channel.
     delivers_to: NotRequired[str]
-    # What the task says of its own delivery. A caller that may not see the settings of topics
-    # (scope read) sees only its kind and retry.
     delivery: NotRequired[dict[str, Any]]
-    # Of a dead task.
     died_at: NotRequired[str]
-    # spooled: only the disk of this node has the task, Redis does not have it yet. Left out
-    # otherwise.
     durability: NotRequired[Literal["spooled"]]
-    # Of a finished task.
     finished_at: NotRequired[str]
     group: NotRequired[str]
     headers: NotRequired[dict[str, str]]
-    # Of a held task: since when its countdown is held. due_at and next_at are what they were
-    # then.
     held_at: NotRequired[str]
-    # Of the last failed attempt, or why it was buried.
     last_error: NotRequired[str]
     max_lateness: NotRequired[str]
-    # What has become of a finished task: it was acknowledged; a caller cancelled it; or it was
-    # given up undelivered, as too late or misfired. Left out if that is no longer known.
     outcome: NotRequired[Literal["delivered", "cancelled", "skipped"]]
-    # As it was given. Left out if the task has none.
     payload: NotRequired[Any]
-    # In place of payload, where an embedding program gave a payload that is not JSON.
     payload_base64: NotRequired[str]
-    # Why a dead task is dead: its attempts were exhausted, it was buried by its receiver, or its
-    # topic was deleted by force. Left out if the reason is no longer known.
     reason: NotRequired[Literal["exhausted", "buried", "deleted"]]
-    # Of a held task: the time until its next attempt that it had at held_at, and has again when
-    # it is resumed. 0s: it was due.
     remaining: NotRequired[str]
-    # Why such a task waits although it is due: its topic has another kind by now, or no
-    # task_delivery. It goes on when the settings of the topic change.
     undeliverable: NotRequired[str]
 
 
 class Retry(TypedDict):
+    """max_age: Left out: no bound.
+    """
     max_attempts: int
     max_backoff: str
     min_backoff: str
-    # Left out: no bound.
     max_age: NotRequired[str]
 
 
@@ -1139,526 +1236,562 @@ class ReturnReceipts(TypedDict):
 
 
 class Session(TypedDict):
-    # The server has no tokens: every caller may do everything, and there is nothing to log in to.
+    """open: The server has no tokens: every caller may do everything, and there is nothing to log
+      in to.
+    read_only: The caller may change nothing: the token has the scope read alone, or came as a
+      password of HTTP Basic.
+    scopes: What the caller may do. Empty: the request shows no token, and the user has to log
+      in.
+    csrf: What the header X-Lapse-CSRF must be in requests of this session that change
+      something. Left out where none is needed: the request did not show the cookie of a
+      session.
+    ends_at: When the session ends.
+    name: Name of the caller's token. Left out: the request shows none.
+    topics: The topics to which the token is limited: names, or the beginning of names and an
+      asterisk. Left out: all.
+    """
     open: bool
-    # The caller may change nothing: the token has the scope read alone, or came as a password of
-    # HTTP Basic.
     read_only: bool
-    # What the caller may do. Empty: the request shows no token, and the user has to log in.
     scopes: list[Literal["schedule", "receive", "read", "admin"]]
-    # What the header X-Lapse-CSRF must be in requests of this session that change something. Left
-    # out where none is needed: the request did not show the cookie of a session.
     csrf: NotRequired[str]
-    # When the session ends.
     ends_at: NotRequired[str]
-    # Name of the caller's token. Left out: the request shows none.
     name: NotRequired[str]
-    # The topics to which the token is limited: names, or the beginning of names and an asterisk.
-    # Left out: all.
     topics: NotRequired[list[str]]
 
 
 class Settlement(TypedDict):
-    # The receipts that settled nothing.
+    """errors: The receipts that settled nothing.
+    recorded: Whether the ledger has confirmed all of them. If not, they are valid all the same,
+      and are recorded later.
+    settled: How many deliveries were settled.
+    lease_until: After extend: when the first of the leases runs out.
+    """
     errors: list[ReceiptError]
-    # Whether the ledger has confirmed all of them. If not, they are valid all the same, and are
-    # recorded later.
     recorded: bool
-    # How many deliveries were settled.
     settled: int
-    # After extend: when the first of the leases runs out.
     lease_until: NotRequired[str]
 
 
 class SpoolStats(TypedDict):
-    # Tasks moved from there to Redis.
+    """moved: Tasks moved from there to Redis.
+    tasks: Tasks that only the disk of this node has.
+    condition: Why the spool takes no new tasks.
+    missing: Former spools that are missing and may have tasks. Left out if there are none.
+    """
     moved: int
-    # Tasks that only the disk of this node has.
     tasks: int
-    # Why the spool takes no new tasks.
     condition: NotRequired[str]
-    # Former spools that are missing and may have tasks. Left out if there are none.
     missing: NotRequired[int]
 
 
 class StateCounts(TypedDict):
-    # Dead tasks. They are counted with the state dead.
+    """dead: Dead tasks. They are counted with the state dead.
+    delivering: Tasks that are being delivered.
+    finished: Finished tasks that are kept. They are counted with the state finished.
+    held: Pending tasks whose countdown is held.
+    pending: Tasks that wait for their time, those in retrying and held among them.
+    ready: Tasks that are due and wait for their receiver.
+    retrying: Pending tasks of which an attempt was made.
+    """
     dead: int
-    # Tasks that are being delivered.
     delivering: int
-    # Finished tasks that are kept. They are counted with the state finished.
     finished: int
-    # Pending tasks whose countdown is held.
     held: int
-    # Tasks that wait for their time, those in retrying and held among them.
     pending: int
-    # Tasks that are due and wait for their receiver.
     ready: int
-    # Pending tasks of which an attempt was made.
     retrying: int
 
 
 class Stats(TypedDict):
-    # Jumps of the wall clock that were noticed.
+    """clock_steps: Jumps of the wall clock that were noticed.
+    covers: Names of the nodes whose figures are in the answer.
+    missing: Nodes whose figures are not in the answer, or only in part: they have not answered
+      within a second, or send no heartbeat while they hold tasks, or still read their tasks
+      after a start or an adoption.
+    node: The node that was asked. Version, uptime and state are its own, whatever the scope.
+    scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    topics: By name. Empty if there are more than 1,000, or many at many nodes: GET /v1/topics
+      lists them.
+    topics_left_out: How many topics there are, at least, if topics leaves them out.
+    """
     clock_steps: int
     coalesce: CoalesceStats
-    # Names of the nodes whose figures are in the answer.
     covers: list[str]
     events: EventStats
     ledger: LedgerStats
     memory: MemoryStats
-    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
-    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
-    # or an adoption.
     missing: list[MissingNode]
-    # The node that was asked. Version, uptime and state are its own, whatever the scope.
     node: str
     nodes: NodesStats
-    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     scope: Literal["fleet", "node"]
     spool: SpoolStats
     state: Readiness
     sweep: SweepStats
-    # By name. Empty if there are more than 1,000, or many at many nodes: GET /v1/topics lists
-    # them.
     topics: list[Topic]
     total: Counts
     uptime: str
     version: str
-    # How many topics there are, at least, if topics leaves them out.
     topics_left_out: NotRequired[int]
 
 
 class StoredShard(TypedDict):
-    # Unfinished tasks.
+    """count: Unfinished tasks.
+    pending: Key of the set of the ids of unfinished tasks, in Redis. One member, !, is no id.
+    tasks: Key of the hash of their records.
+    owner: The node that has the shard now. Left out if there is none, or if it could not be
+      read.
+    """
     count: int
-    # Key of the set of the ids of unfinished tasks, in Redis. One member, !, is no id.
     pending: str
-    # Key of the hash of their records.
     tasks: str
-    # The node that has the shard now. Left out if there is none, or if it could not be read.
     owner: NotRequired[str]
 
 
 class SweepStats(TypedDict):
+    """backlog: Ready tasks of topics that the node delivers by itself.
+    backlogs: How often they were more than sweep.backlog.
+    concurrency: The bound of topics without a concurrency of their own; raised during a
+      backlog. Of several nodes the greatest.
+    missed_wakes: Topics whose receivers were not notified of ready tasks; without a fault
+      always 0.
+    rescued: Tasks found overdue; without a fault always 0.
+    """
     audit_checked: int
     audit_repaired: int
-    # Ready tasks of topics that the node delivers by itself.
     backlog: int
-    # How often they were more than sweep.backlog.
     backlogs: int
-    # The bound of topics without a concurrency of their own; raised during a backlog. Of several
-    # nodes the greatest.
     concurrency: int
     full: FullSweep
     leases_returned: int
-    # Topics whose receivers were not notified of ready tasks; without a fault always 0.
     missed_wakes: int
-    # Tasks found overdue; without a fault always 0.
     rescued: int
 
 
 class Task(TypedDict):
-    # Deliveries so far, a running one included.
+    """attempt: Deliveries so far, a running one included.
+    due_at: The deadline.
+    next_at: When the next attempt starts: at the deadline; in a topic with a spread, at the
+      task's place in it; after a failed attempt, later.
+    node: The node that owns the task.
+    revision: 1 at first, higher with every change.
+    state: finished: it is done, and kept because of its topic's keep_finished; without that a
+      finished task is not found.
+    attempts: The attempts that have failed last, the oldest first, and the delivery of a
+      finished task: at most 10, and fewer if their texts are long. In the answer about one task
+      (GET) and in lists of dead and of finished tasks; left out if there is none.
+    delivers_to: Of a task with a receiver of its own: scheme and host of the URL (its path may
+      be a secret), or the name of the stream or channel.
+    delivery: What the task says of its own delivery. A caller that may not see the settings of
+      topics (scope read) sees only its kind and retry.
+    died_at: Of a dead task.
+    durability: spooled: only the disk of this node has the task, Redis does not have it yet.
+      Left out otherwise.
+    finished_at: Of a finished task.
+    held_at: Of a held task: since when its countdown is held. due_at and next_at are what they
+      were then.
+    last_error: Of the last failed attempt, or why it was buried.
+    outcome: What has become of a finished task: it was acknowledged; a caller cancelled it; or
+      it was given up undelivered, as too late or misfired. Left out if that is no longer known.
+    payload: As it was given. Left out if the task has none.
+    payload_base64: In place of payload, where an embedding program gave a payload that is not
+      JSON.
+    reason: Why a dead task is dead: its attempts were exhausted, it was buried by its receiver,
+      or its topic was deleted by force. Left out if the reason is no longer known.
+    remaining: Of a held task: the time until its next attempt that it had at held_at, and has
+      again when it is resumed. 0s: it was due.
+    undeliverable: Why such a task waits although it is due: its topic has another kind by now,
+      or no task_delivery. It goes on when the settings of the topic change.
+    """
     attempt: int
     created_at: str
-    # The deadline.
     due_at: Time
     id: str
-    # When the next attempt starts: at the deadline; in a topic with a spread, at the task's place
-    # in it; after a failed attempt, later.
     next_at: str
-    # The node that owns the task.
     node: str
-    # 1 at first, higher with every change.
     revision: int
-    # finished: it is done, and kept because of its topic's keep_finished; without that a finished
-    # task is not found.
     state: Literal["pending", "held", "ready", "delivering", "dead", "finished"]
     topic: str
-    # The attempts that have failed last, the oldest first, and the delivery of a finished task:
-    # at most 10, and fewer if their texts are long. In the answer about one task (GET) and in
-    # lists of dead and of finished tasks; left out if there is none.
     attempts: NotRequired[Any]
-    # Of a task with a receiver of its own: scheme and host of the URL (its path may be a secret),
-    # or the name of the stream or channel.
     delivers_to: NotRequired[str]
-    # What the task says of its own delivery. A caller that may not see the settings of topics
-    # (scope read) sees only its kind and retry.
     delivery: NotRequired[dict[str, Any]]
-    # Of a dead task.
     died_at: NotRequired[str]
-    # spooled: only the disk of this node has the task, Redis does not have it yet. Left out
-    # otherwise.
     durability: NotRequired[Literal["spooled"]]
-    # Of a finished task.
     finished_at: NotRequired[str]
     group: NotRequired[str]
     headers: NotRequired[dict[str, str]]
-    # Of a held task: since when its countdown is held. due_at and next_at are what they were
-    # then.
     held_at: NotRequired[str]
-    # Of the last failed attempt, or why it was buried.
     last_error: NotRequired[str]
     max_lateness: NotRequired[str]
-    # What has become of a finished task: it was acknowledged; a caller cancelled it; or it was
-    # given up undelivered, as too late or misfired. Left out if that is no longer known.
     outcome: NotRequired[Literal["delivered", "cancelled", "skipped"]]
-    # As it was given. Left out if the task has none.
     payload: NotRequired[Any]
-    # In place of payload, where an embedding program gave a payload that is not JSON.
     payload_base64: NotRequired[str]
-    # Why a dead task is dead: its attempts were exhausted, it was buried by its receiver, or its
-    # topic was deleted by force. Left out if the reason is no longer known.
     reason: NotRequired[Literal["exhausted", "buried", "deleted"]]
-    # Of a held task: the time until its next attempt that it had at held_at, and has again when
-    # it is resumed. 0s: it was due.
     remaining: NotRequired[str]
-    # Why such a task waits although it is due: its topic has another kind by now, or no
-    # task_delivery. It goes on when the settings of the topic change.
     undeliverable: NotRequired[str]
 
 
 class TaskBody(TypedDict):
-    # The kind of task.
+    """topic: The kind of task.
+    delay: Time until the task is due, at most 10 years. Not together with due_at; neither means
+      now.
+    delivery: What is other for this task than for its topic, which must have task_delivery.
+      webhook: url, headers, timeout; stream: stream; pubsub: channel; and retry, of which the
+      topic has what is left out. The topic keeps all the rest, and says what tasks may choose.
+      At most 4 KiB.
+    due_at: The deadline, at most 10 years ahead. One in the past is due at once.
+    group: Names the tasks that belong together.
+    headers: Handed to the receiver, at most 8 KiB together.
+    id: Chosen by the caller, so that a request may be repeated. A UUIDv7 is made when it is
+      left out.
+    max_lateness: Not delivered if later than that.
+    payload: Any JSON. The receiver gets the same bytes.
+    """
     topic: str
-    # Time until the task is due, at most 10 years. Not together with due_at; neither means now.
     delay: NotRequired[Span]
-    # What is other for this task than for its topic, which must have task_delivery. webhook: url,
-    # headers, timeout; stream: stream; pubsub: channel; and retry, of which the topic has what is
-    # left out. The topic keeps all the rest, and says what tasks may choose. At most 4 KiB.
     delivery: NotRequired[dict[str, Any]]
-    # The deadline, at most 10 years ahead. One in the past is due at once.
     due_at: NotRequired[Time]
-    # Names the tasks that belong together.
     group: NotRequired[str]
-    # Handed to the receiver, at most 8 KiB together.
     headers: NotRequired[dict[str, str]]
-    # Chosen by the caller, so that a request may be repeated. A UUIDv7 is made when it is left
-    # out.
     id: NotRequired[str]
-    # Not delivered if later than that.
     max_lateness: NotRequired[Span]
-    # Any JSON. The receiver gets the same bytes.
     payload: NotRequired[Any]
 
 
 class TaskChange(TypedDict):
-    # The new deadline, from now. Not together with due_at.
+    """delay: The new deadline, from now. Not together with due_at.
+    delivery: Replaces the delivery of its own that the task has; an empty one, or null, takes
+      it away.
+    due_at: The new deadline.
+    payload: The new payload.
+    """
     delay: NotRequired[Span]
-    # Replaces the delivery of its own that the task has; an empty one, or null, takes it away.
     delivery: NotRequired[dict[str, Any]]
-    # The new deadline.
     due_at: NotRequired[Time]
-    # The new payload.
     payload: NotRequired[Any]
 
 
 class TaskCounts(TypedDict):
-    # All were counted. false: there are at least as many, since the time was over before all were
-    # looked at, or a node is missing.
+    """complete: All were counted. false: there are at least as many, since the time was over
+      before all were looked at, or a node is missing.
+    covers: Names of the nodes whose figures are in the answer.
+    left_out: Tasks in total that none of topics counts.
+    looked_at: About how many tasks were looked at.
+    missing: Nodes whose figures are not in the answer, or only in part: they have not answered
+      within a second, or send no heartbeat while they hold tasks, or still read their tasks
+      after a start or an adoption.
+    of: Of about how many, those of the nodes in missing not among them.
+    scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    topics: By topic, those of most tasks first.
+    total: Of all topics.
+    """
     complete: bool
-    # Names of the nodes whose figures are in the answer.
     covers: list[str]
-    # Tasks in total that none of topics counts.
     left_out: int
-    # About how many tasks were looked at.
     looked_at: int
-    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
-    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
-    # or an adoption.
     missing: list[MissingNode]
-    # Of about how many, those of the nodes in missing not among them.
     of: int
-    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     scope: Literal["fleet", "node"]
-    # By topic, those of most tasks first.
     topics: list[TopicTaskCounts]
-    # Of all topics.
     total: StateCounts
 
 
 class TaskPage(TypedDict):
+    """next_cursor: For the page after this one. Left out at the end.
+    """
     tasks: list[Task]
-    # For the page after this one. Left out at the end.
     next_cursor: NotRequired[str]
 
 
 class Topic(TypedDict):
+    """concurrency_now: The bound in force: concurrency, or more during a backlog. Of several nodes
+      the greatest.
+    concurrency_per_group: Deliveries of one group of tasks at once, on each node; 0: no bound.
+    concurrency_set: Whether concurrency is set. Unset, it is the default, and a backlog raises
+      it.
+    delivery: The way of delivery, and the fields of that way: docs/delivery.md lists them.
+    keep_finished: How long finished tasks are kept; 0s: not at all.
+    revision: Of the settings; 0 if none are set.
+    task_delivery: Whether tasks may have a delivery of their own.
+    last_error: Why the last attempt failed of those that have failed since the start, cut to
+      256 bytes. Left out if none has.
+    last_failed_at: When that attempt ended.
+    links: Addresses of pages about each of its tasks, by name. Only in an answer about one
+      topic; left out if there are none.
+    on_dead: What follows a dead task. Absent: nothing.
+    rate: Absent: no bound.
+    troubles: What is wrong with the topic, the worst first, as GET /v1/diagnosis says it. Left
+      out if nothing is.
+    undeliverable: Why this node cannot deliver the topic's tasks: it lacks what their settings
+      need, or has no receiver at the moment. The tasks wait. If it can, why another node
+      cannot, which is named.
+    """
     concurrency: int
-    # The bound in force: concurrency, or more during a backlog. Of several nodes the greatest.
     concurrency_now: int
-    # Deliveries of one group of tasks at once, on each node; 0: no bound.
     concurrency_per_group: int
-    # Whether concurrency is set. Unset, it is the default, and a backlog raises it.
     concurrency_set: bool
     count_crashes: bool
     counts: Counts
     dead_retention: str
-    # The way of delivery, and the fields of that way: docs/delivery.md lists them.
     delivery: dict[str, Any]
-    # How long finished tasks are kept; 0s: not at all.
     keep_finished: str
     lease: str
     misfire: str
     name: str
     paused: bool
     retry: Retry
-    # Of the settings; 0 if none are set.
     revision: int
     spread: str
-    # Whether tasks may have a delivery of their own.
     task_delivery: bool
     weight: int
-    # Why the last attempt failed of those that have failed since the start, cut to 256 bytes.
-    # Left out if none has.
     last_error: NotRequired[str]
-    # When that attempt ended.
     last_failed_at: NotRequired[str]
-    # Addresses of pages about each of its tasks, by name. Only in an answer about one topic; left
-    # out if there are none.
     links: NotRequired[dict[str, str]]
-    # What follows a dead task. Absent: nothing.
     on_dead: NotRequired[OnDead]
-    # Absent: no bound.
     rate: NotRequired[Rate]
-    # What is wrong with the topic, the worst first, as GET /v1/diagnosis says it. Left out if
-    # nothing is.
     troubles: NotRequired[list[Trouble]]
-    # Why this node cannot deliver the topic's tasks: it lacks what their settings need, or has no
-    # receiver at the moment. The tasks wait. If it can, why another node cannot, which is named.
     undeliverable: NotRequired[str]
 
 
 class TopicAnswer(TypedDict):
+    """concurrency_now: The bound in force: concurrency, or more during a backlog. Of several nodes
+      the greatest.
+    concurrency_per_group: Deliveries of one group of tasks at once, on each node; 0: no bound.
+    concurrency_set: Whether concurrency is set. Unset, it is the default, and a backlog raises
+      it.
+    covers: Names of the nodes whose figures are in the answer.
+    delivery: The way of delivery, and the fields of that way: docs/delivery.md lists them.
+    keep_finished: How long finished tasks are kept; 0s: not at all.
+    missing: Nodes whose figures are not in the answer, or only in part: they have not answered
+      within a second, or send no heartbeat while they hold tasks, or still read their tasks
+      after a start or an adoption.
+    revision: Of the settings; 0 if none are set.
+    scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    task_delivery: Whether tasks may have a delivery of their own.
+    last_error: Why the last attempt failed of those that have failed since the start, cut to
+      256 bytes. Left out if none has.
+    last_failed_at: When that attempt ended.
+    links: Addresses of pages about each of its tasks, by name. Only in an answer about one
+      topic; left out if there are none.
+    on_dead: What follows a dead task. Absent: nothing.
+    rate: Absent: no bound.
+    troubles: What is wrong with the topic, the worst first, as GET /v1/diagnosis says it. Left
+      out if nothing is.
+    undeliverable: Why this node cannot deliver the topic's tasks: it lacks what their settings
+      need, or has no receiver at the moment. The tasks wait. If it can, why another node
+      cannot, which is named.
+    """
     concurrency: int
-    # The bound in force: concurrency, or more during a backlog. Of several nodes the greatest.
     concurrency_now: int
-    # Deliveries of one group of tasks at once, on each node; 0: no bound.
     concurrency_per_group: int
-    # Whether concurrency is set. Unset, it is the default, and a backlog raises it.
     concurrency_set: bool
     count_crashes: bool
     counts: Counts
-    # Names of the nodes whose figures are in the answer.
     covers: list[str]
     dead_retention: str
-    # The way of delivery, and the fields of that way: docs/delivery.md lists them.
     delivery: dict[str, Any]
-    # How long finished tasks are kept; 0s: not at all.
     keep_finished: str
     lease: str
     misfire: str
-    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
-    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
-    # or an adoption.
     missing: list[MissingNode]
     name: str
     paused: bool
     retry: Retry
-    # Of the settings; 0 if none are set.
     revision: int
-    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     scope: Literal["fleet", "node"]
     spread: str
-    # Whether tasks may have a delivery of their own.
     task_delivery: bool
     weight: int
-    # Why the last attempt failed of those that have failed since the start, cut to 256 bytes.
-    # Left out if none has.
     last_error: NotRequired[str]
-    # When that attempt ended.
     last_failed_at: NotRequired[str]
-    # Addresses of pages about each of its tasks, by name. Only in an answer about one topic; left
-    # out if there are none.
     links: NotRequired[dict[str, str]]
-    # What follows a dead task. Absent: nothing.
     on_dead: NotRequired[OnDead]
-    # Absent: no bound.
     rate: NotRequired[Rate]
-    # What is wrong with the topic, the worst first, as GET /v1/diagnosis says it. Left out if
-    # nothing is.
     troubles: NotRequired[list[Trouble]]
-    # Why this node cannot deliver the topic's tasks: it lacks what their settings need, or has no
-    # receiver at the moment. The tasks wait. If it can, why another node cannot, which is named.
     undeliverable: NotRequired[str]
 
 
 class TopicList(TypedDict):
-    # Names of the nodes whose figures are in the answer.
+    """covers: Names of the nodes whose figures are in the answer.
+    missing: Nodes whose figures are not in the answer, or only in part: they have not answered
+      within a second, or send no heartbeat while they hold tasks, or still read their tasks
+      after a start or an adoption.
+    scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    matched: With search or sort: how many topics all pages have together, at least. Left out if
+      there is none.
+    next_cursor: For the page after this one. Left out at the end.
+    """
     covers: list[str]
-    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
-    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
-    # or an adoption.
     missing: list[MissingNode]
-    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     scope: Literal["fleet", "node"]
     topics: list[Topic]
-    # With search or sort: how many topics all pages have together, at least. Left out if there is
-    # none.
     matched: NotRequired[int]
-    # For the page after this one. Left out at the end.
     next_cursor: NotRequired[str]
 
 
 class TopicTaskCounts(TypedDict):
-    # Dead tasks. They are counted with the state dead.
+    """dead: Dead tasks. They are counted with the state dead.
+    delivering: Tasks that are being delivered.
+    finished: Finished tasks that are kept. They are counted with the state finished.
+    held: Pending tasks whose countdown is held.
+    pending: Tasks that wait for their time, those in retrying and held among them.
+    ready: Tasks that are due and wait for their receiver.
+    retrying: Pending tasks of which an attempt was made.
+    """
     dead: int
-    # Tasks that are being delivered.
     delivering: int
-    # Finished tasks that are kept. They are counted with the state finished.
     finished: int
-    # Pending tasks whose countdown is held.
     held: int
-    # Tasks that wait for their time, those in retrying and held among them.
     pending: int
-    # Tasks that are due and wait for their receiver.
     ready: int
-    # Pending tasks of which an attempt was made.
     retrying: int
     topic: str
 
 
 class Trouble(TypedDict):
-    # Tasks are late or fail because of it, or would be with the next fault, or it is not known
-    # whether they are.
+    """grave: Tasks are late or fail because of it, or would be with the next fault, or it is not
+      known whether they are.
+    kind: ledger: it does not answer. refusing: it takes no new tasks. cut_off: a node is cut
+      off from the ledger, and may have lost its shards. unknown: nothing is known of a node,
+      since the ledger does not answer. silent: a node sends no heartbeat, and its tasks wait.
+      unheard: a node does not answer, or its figures are not complete. spool: a former spool of
+      a node is missing. adopted: a node is down, and others have its tasks. undeliverable,
+      late, failing, dead, paused: of a topic. ahead: in the next day more falls due than
+      receivers have shown to deliver in time. replaying, draining: of a node.
+    text: What is wrong.
+    detail: Why, or what it means, as far as that is known.
+    node: The node that it is about. Left out if there is none, or if that is not known.
+    since: Left out if that is not known.
+    topic: The topic that it is about. Left out if there is none.
+    """
     grave: bool
-    # ledger: it does not answer. refusing: it takes no new tasks. cut_off: a node is cut off from
-    # the ledger, and may have lost its shards. unknown: nothing is known of a node, since the
-    # ledger does not answer. silent: a node sends no heartbeat, and its tasks wait. unheard: a
-    # node does not answer, or its figures are not complete. spool: a former spool of a node is
-    # missing. adopted: a node is down, and others have its tasks. undeliverable, late, failing,
-    # dead, paused: of a topic. ahead: in the next day more falls due than receivers have shown to
-    # deliver in time. replaying, draining: of a node.
     kind: Literal["ledger", "refusing", "cut_off", "unknown", "silent", "unheard", "spool", "adopted", "undeliverable", "late", "failing", "ahead", "replaying", "draining", "dead", "paused"]
-    # What is wrong.
     text: str
-    # Why, or what it means, as far as that is known.
     detail: NotRequired[str]
-    # The node that it is about. Left out if there is none, or if that is not known.
     node: NotRequired[str]
-    # Left out if that is not known.
     since: NotRequired[str]
-    # The topic that it is about. Left out if there is none.
     topic: NotRequired[str]
 
 
 class Undone(TypedDict):
-    # Of the entry of the act that was taken back.
+    """id: Of the entry of the act that was taken back.
+    verb: What was done for it.
+    task: Of an act on one task.
+    """
     id: str
     topic: str
-    # What was done for it.
     verb: Literal["pause", "resume", "change-topic", "move", "hold", "schedule"]
-    # Of an act on one task.
     task: NotRequired[str]
 
 
 class Waiting(TypedDict):
+    """detail: Name of the thing that it waits for.
+    """
     since: str
     what: str
-    # Name of the thing that it waits for.
     detail: NotRequired[str]
 
 
 Wave = TypedDict("Wave", {
-    # When this was counted.
+    # at: When this was counted.
+    # beyond: How many further topics there are, at least.
+    # complete: false while a node that was asked replays, or if one is missing: what it has is
+    #   not counted; or if what the ledger keeps was not read. false as well if some topics were
+    #   asked for, and ends that were counted for others may be of these.
+    # covers: Names of the nodes whose figures are in the answer.
+    # from: Where the wave begins, a whole minute.
+    # missing: Nodes whose figures are not in the answer, or only in part: they have not answered
+    #   within a second, or send no heartbeat while they hold tasks, or still read their tasks
+    #   after a start or an adoption.
+    # others: Further topics together.
+    # scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    # since: From when on what has ended is known: from the first start of the nodes that answer,
+    #   as far as the ledger knows it, a day ago at the earliest. While the ledger cannot be read
+    #   it is the latest of their present starts. What ended before is missing.
+    # to: Before which it ends, a whole minute.
+    # topics: At most 100, those with the most tasks first.
+    # total: All topics together.
     'at': 'str',
-    # How many further topics there are, at least.
     'beyond': 'int',
-    # false while a node that was asked replays, or if one is missing: what it has is not counted;
-    # or if what the ledger keeps was not read. false as well if some topics were asked for, and
-    # ends that were counted for others may be of these.
     'complete': 'bool',
-    # Names of the nodes whose figures are in the answer.
     'covers': 'list[str]',
-    # Where the wave begins, a whole minute.
     'from': 'str',
-    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
-    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
-    # or an adoption.
     'missing': 'list[MissingNode]',
-    # Further topics together.
     'others': 'WaveCounts',
-    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     'scope': 'Literal["fleet", "node"]',
-    # From when on what has ended is known: from the first start of the nodes that answer, as far
-    # as the ledger knows it, a day ago at the earliest. While the ledger cannot be read it is the
-    # latest of their present starts. What ended before is missing.
     'since': 'str',
-    # Before which it ends, a whole minute.
     'to': 'str',
-    # At most 100, those with the most tasks first.
     'topics': 'list[WaveTopic]',
-    # All topics together.
     'total': 'WaveCounts',
 })
 
 
 class WaveCounts(TypedDict):
-    # Or deleted once they were dead.
+    """cancelled: Or deleted once they were dead.
+    dead: Died, and neither requeued nor deleted by a caller.
+    delivering: At whatever attempt.
+    due: All that were due, or are: the sum of the following.
+    progress: The part of all that has ended, 0 to 1; 1 if there are none.
+    rate: Tasks a second that were delivered in the last 5 minutes, or since the first of these,
+      of whatever wave.
+    retrying: An attempt has failed, and another one follows.
+    waiting: For their time, or for a receiver; no attempt has failed.
+    ends_at: When the last one is expected to end at that rate; held ones do not count. Left out
+      if there is none, or no rate.
+    oldest_at: The earliest deadline of those that have not ended and are not held. Left out if
+      there is none.
+    through_at: When the last one has ended, within a period of the sweep. Left out while one
+      has not, and if none did.
+    """
     cancelled: int
-    # Died, and neither requeued nor deleted by a caller.
     dead: int
     delivered: int
-    # At whatever attempt.
     delivering: int
-    # All that were due, or are: the sum of the following.
     due: int
     held: int
-    # The part of all that has ended, 0 to 1; 1 if there are none.
     progress: float
-    # Tasks a second that were delivered in the last 5 minutes, or since the first of these, of
-    # whatever wave.
     rate: float
-    # An attempt has failed, and another one follows.
     retrying: int
     skipped: int
-    # For their time, or for a receiver; no attempt has failed.
     waiting: int
-    # When the last one is expected to end at that rate; held ones do not count. Left out if there
-    # is none, or no rate.
     ends_at: NotRequired[str]
-    # The earliest deadline of those that have not ended and are not held. Left out if there is
-    # none.
     oldest_at: NotRequired[str]
-    # When the last one has ended, within a period of the sweep. Left out while one has not, and
-    # if none did.
     through_at: NotRequired[str]
 
 
 class WaveTopic(TypedDict):
-    # Or deleted once they were dead.
+    """cancelled: Or deleted once they were dead.
+    dead: Died, and neither requeued nor deleted by a caller.
+    delivering: At whatever attempt.
+    due: All that were due, or are: the sum of the following.
+    progress: The part of all that has ended, 0 to 1; 1 if there are none.
+    rate: Tasks a second that were delivered in the last 5 minutes, or since the first of these,
+      of whatever wave.
+    retrying: An attempt has failed, and another one follows.
+    waiting: For their time, or for a receiver; no attempt has failed.
+    ends_at: When the last one is expected to end at that rate; held ones do not count. Left out
+      if there is none, or no rate.
+    oldest_at: The earliest deadline of those that have not ended and are not held. Left out if
+      there is none.
+    through_at: When the last one has ended, within a period of the sweep. Left out while one
+      has not, and if none did.
+    """
     cancelled: int
-    # Died, and neither requeued nor deleted by a caller.
     dead: int
     delivered: int
-    # At whatever attempt.
     delivering: int
-    # All that were due, or are: the sum of the following.
     due: int
     held: int
     name: str
-    # The part of all that has ended, 0 to 1; 1 if there are none.
     progress: float
-    # Tasks a second that were delivered in the last 5 minutes, or since the first of these, of
-    # whatever wave.
     rate: float
-    # An attempt has failed, and another one follows.
     retrying: int
     skipped: int
-    # For their time, or for a receiver; no attempt has failed.
     waiting: int
-    # When the last one is expected to end at that rate; held ones do not count. Left out if there
-    # is none, or no rate.
     ends_at: NotRequired[str]
-    # The earliest deadline of those that have not ended and are not held. Left out if there is
-    # none.
     oldest_at: NotRequired[str]
-    # When the last one has ended, within a period of the sweep. Left out while one has not, and
-    # if none did.
     through_at: NotRequired[str]
 
 
 class ScheduledTask(Task):
-    # Whether the call has created it. False: it was there before.
+    """created: Whether the call has created it. False: it was there before."""
     created: bool

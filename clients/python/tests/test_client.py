@@ -216,6 +216,14 @@ def test_a_lost_answer_is_repeated_with_the_id(connect: Callable[..., Any], prox
     assert not task["created"] and [t["id"] for t in c.list(topic=name)] == [task["id"]]
 
 
+def test_the_application_is_told_of_repetitions(connect: Callable[..., Any], proxy: Proxy) -> None:
+    proxy.fate = lambda path, nth: "lose" if nth < 3 else "pass"
+    told: list[lapse.Repetition] = []
+    connect(proxy.url, on_repeat=told.append).schedule("told", delay="1h")
+    assert [(r.method, r.path, r.failed, r.error.code) for r in told] == [("POST", "/v1/tasks", n, "outcome_unknown") for n in (1, 2)]
+    assert all(r.pause > 0 for r in told)
+
+
 def test_what_may_happen_twice_is_not_repeated(connect: Callable[..., Any], proxy: Proxy) -> None:
     proxy.fate = lambda path, nth: "lose"
     far = connect(proxy.url)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import pathlib
 import subprocess
 import sys
 
+import lapse
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
@@ -22,3 +24,14 @@ def test_the_package_is_installed(tmp_path: pathlib.Path) -> None:
     show = "import importlib.metadata as m, lapse; print(lapse.__file__, m.version('lapse'), m.metadata('lapse')['Requires-Python'])"
     used = subprocess.run([sys.executable, "-c", show], cwd=tmp_path, capture_output=True, text=True)
     assert used.stdout.split() == [str(tmp_path / "lapse/__init__.py"), "0.0.0", ">=3.11"], used.stderr
+
+
+def test_help_shows_what_is_for_users() -> None:
+    silent = []
+    for name in lapse.__all__:
+        value = getattr(lapse, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            of = {name: value, **{f"{name}.{m}": f for m, f in vars(value).items() if not m.startswith("_") and (inspect.isfunction(f) or isinstance(f, property))}}
+            silent += [n for n, one in of.items() if not inspect.getdoc(one)]
+    assert not silent
+    assert "due_at: The deadline." in (inspect.getdoc(lapse.types.Task) or "")

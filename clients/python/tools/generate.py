@@ -51,16 +51,18 @@ def types(document: dict[str, Any]) -> str:
         name, fields, required = NAMES.get(name, name), schema["properties"], schema.get("required", ())
         plain = not any(keyword.iskeyword(f) for f in fields)
         out.append(f"\n\nclass {name}(TypedDict):\n" if plain else f'\n\n{name} = TypedDict("{name}", {{\n')
-        for field in sorted(fields, key=lambda f: (f not in required, f)):
+        order = sorted(fields, key=lambda f: (f not in required, f))
+        if told := [f"{field}: {fields[field]['description']}" for field in order if "description" in fields[field]]:
+            lines = [line for one in told for line in textwrap.wrap(one, 92, subsequent_indent="  ", break_long_words=False)]
+            out += [f"    # {line}\n" for line in lines] if not plain else ['    """' + "\n    ".join(lines) + '\n    """\n']
+        for field in order:
             f = fields[field]
-            for line in textwrap.wrap(f.get("description", ""), 92):
-                out.append(f"    # {line}\n")
             kind = hint(f, field)
             kind = kind if field in required else f"NotRequired[{kind}]"
             out.append(f"    {field}: {kind}\n" if plain else f"    '{field}': '{kind}',\n")
         if not plain:
             out.append("})\n")
-    out.append("\n\nclass ScheduledTask(Task):\n    # Whether the call has created it. False: it was there before.\n    created: bool\n")
+    out.append("\n\nclass ScheduledTask(Task):\n    \"\"\"created: Whether the call has created it. False: it was there before.\"\"\"\n    created: bool\n")
     return "".join(out)
 
 

@@ -16,6 +16,20 @@ export interface ClientOptions {
   maxAnswer?: number;
   /** Makes the requests. Default: the platform's. */
   fetch?: typeof fetch;
+  /** Is told of each attempt of a call that has failed and is followed by another one, before the pause. What it throws ends the call. */
+  onRepeat?: (repetition: Repetition) => void;
+}
+
+/** Says why and when a call is repeated. */
+export interface Repetition {
+  method: string;
+  path: string;
+  /** Attempts that have failed so far. */
+  failed: number;
+  /** Milliseconds until the next one. */
+  pause: number;
+  /** Of the last one. */
+  error: LapseError;
 }
 
 /** Options of one call. */
@@ -64,6 +78,7 @@ export class Caller {
   private readonly timeout: number;
   private readonly maxWait: number;
   private readonly maxAnswer: number;
+  private readonly onRepeat: ClientOptions["onRepeat"];
 
   constructor(o: ClientOptions) {
     const url = new URL(o.url);
@@ -75,6 +90,7 @@ export class Caller {
     this.retries = bounded("retries", o.retries, 3, 0, 100);
     this.maxWait = bounded("maxWait", o.maxWait, 10_000, 0, 3_600_000);
     this.maxAnswer = bounded("maxAnswer", o.maxAnswer, 64 << 20, 1 << 10, 1 << 30);
+    this.onRepeat = o.onRepeat;
     const given = o.fetch ?? globalThis.fetch;
     this.fetch = (input, init) => given(input, init); // it must not be called as a method
     this.headers = o.token === undefined ? {} : { authorization: `Bearer ${o.token}` };
@@ -105,6 +121,7 @@ export class Caller {
         if (n >= this.retries || !e.retryable || pause === undefined) {
           throw open && isHarmless(e.code) ? asUnknown(e, q) : e;
         }
+        this.onRepeat?.({ method: q.method, path: q.path, failed: n + 1, pause, error: e });
         await sleep(pause, o.signal);
       }
     }

@@ -1,4 +1,4 @@
-export { type CallOptions, type ClientOptions } from "./call.js";
+export { type CallOptions, type ClientOptions, type Repetition } from "./call.js";
 export { Client, type RevisionOptions } from "./client.js";
 export { LapseError, type ProblemFields } from "./errors.js";
 export { type RedriveOptions, type RedrivenTopic } from "./redrive.js";

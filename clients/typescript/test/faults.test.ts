@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { Client, LapseError } from "../src/index.js";
+import { Client, LapseError, type Repetition } from "../src/index.js";
 import { type Fate, Proxy, type Seen, Server, until } from "./server.js";
 
 let server: Server;
@@ -32,6 +32,15 @@ test("a schedule whose answer is lost is repeated with its id, and happens once"
     const { tasks } = await direct.listPage({ topic: "once" });
     assert.deepEqual(tasks.map((t) => t.id), [task.id]);
   }));
+
+test("the application is told of repetitions", async () => {
+  const told: Repetition[] = [];
+  await behind((_, nth) => (nth < 3 ? "lose" : "pass"), { onRepeat: (r: Repetition) => told.push(r) }, async (c) => {
+    await c.schedule({ topic: "told", delay: "1h" });
+    assert.deepEqual(told.map((r) => [r.method, r.path, r.failed, r.error.code]), [["POST", "/v1/tasks", 1, "outcome_unknown"], ["POST", "/v1/tasks", 2, "outcome_unknown"]]);
+    assert.ok(told.every((r) => r.pause > 0));
+  });
+});
 
 test("a call whose effect may happen twice is not repeated", () =>
   behind(() => "lose", {}, async (c, p) => {
