@@ -24,7 +24,7 @@ type runner interface {
 
 // commands is the table of all commands. Its first one runs the server.
 func commands(server *serve) *commandline.Command {
-	complete, trial := &completion{}, &dev{server: server}
+	complete, page, trial := &completion{}, &manual{}, &dev{server: server}
 	all := commandline.New(&commandline.Command{Name: "lapse", Help: description, Below: []*commandline.Command{
 		{Name: "serve", Target: server, Help: "Serve tasks over HTTP, and keep them on the local disk or in Redis."},
 		{Name: "dev", Target: trial, Help: "Serve on this machine alone, to try Lapse and to develop with it.", Detail: devDetail},
@@ -35,6 +35,7 @@ func commands(server *serve) *commandline.Command {
 		{Name: "token", Target: &token{}, Help: "Make a token for the token file of a server."},
 		{Name: "version", Target: &version{}, Help: "Print the version."},
 		{Name: "completion", Target: complete, Help: "Print a script with which a shell completes commands and flags: source <(lapse completion bash)."},
+		{Name: "man", Target: page, Help: "Print the manual page of all commands: lapse man | man -l -."},
 		{Name: "schedule", Group: "Tasks", Target: &schedule{}, Help: "Schedule a task, or a file of them."},
 		{Name: "reschedule", Group: "Tasks", Target: &reschedule{}, Help: "Move the deadline of a task, or change its payload; or move all tasks that flags select."},
 		{Name: "fire", Group: "Tasks", Target: &withTasks{verb: &fireTasks}, Help: "Make tasks due now: some, or all that flags select."},
@@ -89,7 +90,7 @@ func commands(server *serve) *commandline.Command {
 		}},
 		{Name: "events", Group: "Operation", Target: &events{}, Help: "Tell what happens to tasks, a line each, until interrupted. A server that stops ends it with status 6."},
 	}}, "LAPSE_")
-	complete.commands, server.commands = all, all
+	complete.commands, page.commands, server.commands = all, all, all
 	return all
 }
 
@@ -192,6 +193,15 @@ type version struct{}
 func (version) Run(_ context.Context, std streams, _ *faults) error {
 	_, err := fmt.Fprintln(std.out, "lapse", buildVersion())
 	return err
+}
+
+// manual is the command that prints the manual page.
+type manual struct{ commands *commandline.Command }
+
+// Run prints the page. Error: that of standard output.
+func (m *manual) Run(_ context.Context, std streams, _ *faults) error {
+	release, _ := stamp.Read()
+	return m.commands.WriteManual(std.out, "lapse "+release)
 }
 
 // buildVersion is the version that the Go tool has stamped into the binary: a version for `go

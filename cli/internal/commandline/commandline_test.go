@@ -215,3 +215,30 @@ Run "app one <command> --help" for more information on a command.
 		}
 	}
 }
+
+// The page has each command once, flags that two have alike once, and nothing that roff would take
+// for a request.
+func TestManual(t *testing.T) {
+	type again struct {
+		shared
+		Max int `default:"3" help:"At most."`
+		Dot int `help:".5 or \\."`
+	}
+	root := New(&Command{Name: "app", Help: "It does things.\n\n.It is not a request.", Below: []*Command{
+		{Name: "put", Target: &put{}, Help: "Put a thing.", Detail: "It stays."}, {Name: "again", Group: "Things", Target: &again{}, Help: "Again."},
+	}}, "APP_")
+	var b strings.Builder
+	if err := root.WriteManual(&b, "app v1"); err != nil {
+		t.Fatal(err)
+	}
+	for text, times := range map[string]int{
+		".TH APP 1 \"\" \"app v1\"\n": 1, "\napp \\- It does things\n": 1, ".PP\n\\&.It is not a request.\n": 1,
+		".SS app put <name> [<id> ...] [flags]\n.PP\nPut a thing.\n.PP\nIt stays.\n": 1, ".SH THINGS\n.SS app again [flags]\n": 1,
+		".TP\n.B <name>\nOf the thing.\n": 1, ".TP\n.B \\-\\-max=3\nAt most ($APP_MAX).\n": 1, "Flags as above: \\-\\-max\n": 1,
+		".SH SERVER\n.TP\n.B \\-\\-server=here\n": 1, "\\&.5 or \\e ($APP_DOT).\n": 1,
+	} {
+		if n := strings.Count(b.String(), text); n != times {
+			t.Errorf("%d times %q, want %d, in\n%s", n, text, times, &b)
+		}
+	}
+}

@@ -23,9 +23,9 @@
 // other sources, which the line wins over. Fill sets the fields and tells of every value that
 // is wrong.
 //
-// It owns the form of lines and of help texts, and calls package client only, for durations. What
-// can fail: [Command.Parse] and [Line.Fill] return a [UsageError] for wrong words and values. A
-// field of a type that cannot be read panics.
+// It owns the form of lines, of help texts and of the manual page, and calls package client only,
+// for durations. What can fail: [Command.Parse] and [Line.Fill] return a [UsageError] for wrong
+// words and values. A field of a type that cannot be read panics.
 //
 // The package uses no method by its name at run time. Such a use, as in text/template and most
 // libraries for command lines, makes the linker keep every exported method of the whole program.

@@ -12,22 +12,7 @@ const columns = 80
 // WriteHelp writes the help of the command.
 func (c *Command) WriteHelp(w io.Writer) error {
 	var b strings.Builder
-	usage := c.Path()
-	for _, f := range c.Flags {
-		if f.Required {
-			usage += " --" + f.Name + "=" + f.placeholder()
-		}
-	}
-	for _, a := range c.Args {
-		usage += " " + argument(a)
-	}
-	switch {
-	case c.Target == nil:
-		usage += " <command>"
-	case len(c.Flags) > 0:
-		usage += " [flags]"
-	}
-	fmt.Fprintf(&b, "Usage: %s\n", usage)
+	fmt.Fprintf(&b, "Usage: %s\n", c.usage())
 	for _, text := range []string{c.Help, c.Detail} {
 		for paragraph := range strings.SplitSeq(text, "\n\n") {
 			if paragraph != "" {
@@ -60,6 +45,26 @@ func (c *Command) WriteHelp(w io.Writer) error {
 	c.writeCommands(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// usage is a line of the command with what it takes.
+func (c *Command) usage() string {
+	text := c.Path()
+	for _, f := range c.Flags {
+		if f.Required {
+			text += " --" + f.Name + "=" + f.placeholder()
+		}
+	}
+	for _, a := range c.Args {
+		text += " " + argument(a)
+	}
+	switch {
+	case c.Target == nil:
+		text += " <command>"
+	case len(c.Flags) > 0:
+		text += " [flags]"
+	}
+	return text
 }
 
 // writeCommands lists all commands below, under their headings.
