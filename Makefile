@@ -115,8 +115,8 @@ bench-compare: build ## run Lapse beside asynq, beanstalkd and Redis expiry; wri
 	scripts/bench-compare $(COMPARE_FLAGS)
 
 .PHONY: release
-release: ## binaries, archives, packages, SBOMs and checksums of REVISION=HEAD into dist/ (TARGETS=linux/amd64)
-	cd scripts/release && $(GO) run . -revision $(REVISION) -targets "$(TARGETS)" -out $(CURDIR)/dist
+release: ## binaries, archives, packages also for npm and pip, SBOMs, checksums of VERSION=v1.2.3 (else REVISION=HEAD) into dist/ (TARGETS=linux/amd64)
+	cd scripts/release && $(GO) run . -revision $(or $(VERSION),$(REVISION)) -targets "$(TARGETS)" -out $(CURDIR)/dist
 
 .PHONY: release-prepare
 release-prepare: ## look for known vulnerabilities, and make the adapters require VERSION=v1.2.3, which is about to be tagged

@@ -28,6 +28,8 @@ var elsewhere = map[string]map[string]test{
 		"sudo install ":                            unit,
 		"go install github.com/":                   {"scripts/release/release_test.go", "func TestGoInstallGivesTheSameBinary("},
 		"CGO_ENABLED=0 go install ":                {"scripts/release/release_test.go", "func TestGoInstallGivesTheSameBinary("},
+		"npm install ./lapsehq-lapse-":             {"scripts/release/clients_test.go", "func TestClients("},
+		"pip install ./lapse-":                     {"scripts/release/clients_test.go", "func TestClients("},
 		"docker build -f deploy/docker/Dockerfile": {"scripts/release/container_test.go", "func TestImage("},
 		"docker run --rm -p ":                      {"scripts/release/container_test.go", "func TestImage("},
 		"docker compose up -d":                     {"scripts/release/container_test.go", "func TestCompose("},

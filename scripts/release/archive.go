@@ -89,6 +89,7 @@ func archived(folder string, b *built) []file {
 		{"lapse.sysusers", 0o644, b.texts[usersFile]},
 		{"lapse.env", 0o644, b.texts[configFile]},
 	}
+	files = append(files, file{"lapse.1", 0o644, b.manual})
 	for _, shell := range shells {
 		files = append(files, file{"completions/lapse." + shell, 0o644, b.completions[shell]})
 	}

@@ -162,7 +162,7 @@ func (r *freshRoot) call(path, body string, into any) int {
 func nextDeb(t *testing.T) string {
 	t.Helper()
 	files := unpack(t)
-	b := built{binary: files["lapse"], texts: map[string][]byte{}, scripts: map[string][]byte{}, completions: map[string][]byte{}}
+	b := built{binary: files["lapse"], texts: map[string][]byte{}, scripts: map[string][]byte{}, completions: map[string][]byte{}, manual: files["lapse.1"]}
 	for _, name := range textFiles {
 		b.texts[name] = files[filepath.Base(name)]
 	}
@@ -205,7 +205,7 @@ func TestDeb(t *testing.T) {
 	}
 	for name, mode := range map[string]os.FileMode{
 		config: 0o600, "var/lib/lapse": os.ModeDir | 0o700, "usr/bin/lapse": 0o755, "usr/lib/sysusers.d/lapse.conf": 0o644,
-		"usr/share/bash-completion/completions/lapse": 0o644, "usr/share/zsh/vendor-completions/_lapse": 0o644, "usr/share/doc/lapse/copyright": 0o644, "usr/share/doc/lapse/licenses/go/LICENSE": 0o644,
+		"usr/share/bash-completion/completions/lapse": 0o644, "usr/share/zsh/vendor-completions/_lapse": 0o644, "usr/share/man/man1/lapse.1.gz": 0o644, "usr/share/doc/lapse/copyright": 0o644, "usr/share/doc/lapse/licenses/go/LICENSE": 0o644,
 	} {
 		if info, err := os.Stat(filepath.Join(r.dir, name)); err != nil || info.Mode() != mode {
 			t.Errorf("%s: %v, %v; want %v", name, info, err, mode)

@@ -53,6 +53,7 @@ type built struct {
 	texts       map[string][]byte // by their path in the repository
 	scripts     map[string][]byte
 	completions map[string][]byte // by shell
+	manual      []byte
 	licences    []licence
 }
 
@@ -104,6 +105,9 @@ func release(ctx context.Context, repo, revision, out, targetList string) (err e
 			return fmt.Errorf("%s: %w", t, err)
 		}
 	}
+	if err := w.writeClients(ctx, out); err != nil {
+		return err
+	}
 	if err := writeChecksums(out, "SHA256SUMS"); err != nil {
 		return err
 	}
@@ -137,7 +141,8 @@ func (w *workshop) common(ctx context.Context) (b built, err error) {
 			return b, failure(err, native, args)
 		}
 	}
-	return b, nil
+	b.manual, err = command(ctx, w.dir, nil, native, "man").Output()
+	return b, failure(err, native, []string{"man"})
 }
 
 // releaseTarget makes the files of one target.

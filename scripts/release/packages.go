@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -92,6 +93,15 @@ func describe(src source, t target) *nfpm.Info {
 // zshFunctions are the folders in which zsh looks for completions of packages.
 var zshFunctions = map[string]string{"deb": "/usr/share/zsh/vendor-completions", "rpm": "/usr/share/zsh/site-functions"}
 
+// zipped is a text as man expects it in a package.
+func zipped(text []byte) []byte {
+	var b bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // a level that exists
+	_, _ = w.Write(text)                                  // a buffer takes it
+	_ = w.Close()
+	return b.Bytes()
+}
+
 // packaged are the files of a package.
 func packaged(format string, b *built) []file {
 	list := []file{
@@ -102,6 +112,7 @@ func packaged(format string, b *built) []file {
 		{"/usr/share/bash-completion/completions/lapse", 0o644, b.completions["bash"]},
 		{"/usr/share/fish/vendor_completions.d/lapse.fish", 0o644, b.completions["fish"]},
 		{zshFunctions[format] + "/_lapse", 0o644, b.completions["zsh"]},
+		{"/usr/share/man/man1/lapse.1.gz", 0o644, zipped(b.manual)},
 		{"/usr/share/doc/lapse/copyright", 0o644, b.texts["LICENSE"]},
 		{"/usr/share/doc/lapse/CHANGELOG.md", 0o644, b.texts["CHANGELOG.md"]},
 	}

@@ -35,9 +35,9 @@ func TestInstallPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		name := strings.Replace(strings.Replace(e.Name(), "0.1.0~test", "0.1.0", 1), "0.1.0-test", "0.1.0", 1)
+		name := strings.NewReplacer("0.1.0~test", "0.1.0", "0.1.0-test", "0.1.0", "0.1.0.dev0+test", "0.1.0").Replace(e.Name())
 		switch filepath.Ext(name) {
-		case ".deb", ".rpm":
+		case ".deb", ".rpm", ".tgz", ".whl":
 			if runtime.GOARCH == "amd64" && !strings.Contains(string(text), name) {
 				t.Errorf("the page does not name %s", name)
 			}

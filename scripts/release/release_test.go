@@ -149,6 +149,9 @@ func TestArchive(t *testing.T) {
 			t.Errorf("%s is missing", name)
 		}
 	}
+	if page := files["lapse.1"]; !bytes.Contains(page, []byte(`"lapse `+testVersion+`"`)) || !bytes.Contains(page, []byte(".SS lapse schedule")) {
+		t.Errorf("the manual page: %.200s", page)
+	}
 	for _, shell := range shells {
 		name := "completions/lapse." + shell
 		if !bytes.Contains(files[name], []byte("schedule")) {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,14 +22,32 @@ import (
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
-	log   *bytes.Buffer
+	log   *safeLog
 	ended chan error
+}
+
+// A safeLog is what a process has written so far.
+type safeLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *safeLog) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(text)
+}
+
+func (l *safeLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // begin starts a program. The end of the test kills it, if it has not ended.
 func begin(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{t, cmd, &bytes.Buffer{}, make(chan error, 1)}
+	p := &process{t, cmd, &safeLog{}, make(chan error, 1)}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
