@@ -27,7 +27,7 @@ const (
 )
 
 // MaxDiagnosed bounds how many topics a Diagnosis tells of.
-const MaxDiagnosed = 20
+const MaxDiagnosed = task.MaxDiagnosed
 
 // Diagnose says what is wrong with the fleet as this node sees it: with the ledger, with other
 // nodes, with topics. It waits for GatherWithin three times at most, also while the ledger does not

@@ -13,8 +13,9 @@ import (
 // What all nodes that share the ledger answer together. Each of these methods takes about
 // GatherWithin at most: what has not answered by then is named in Reach.Missing, and the figures
 // are those of the others. What other nodes have answered may be a second old, so that a node that
-// is polled by many callers asks the others about once a second. At a node without others these
-// methods cost nothing beyond what Stats, Topic, ListTopics and Forecast do.
+// is polled by many callers asks the others about once a second. So may a node's own part of a
+// forecast. At a node without others these methods cost nothing beyond what Stats, Topic,
+// ListTopics and Forecast do.
 
 // GatherWithin bounds how long a node waits for the figures of other nodes.
 const GatherWithin = cluster.GatherWithin

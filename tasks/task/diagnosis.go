@@ -24,6 +24,9 @@ type Diagnosis struct {
 	MoreTopics bool
 }
 
+// MaxDiagnosed bounds how many topics a Diagnosis tells of.
+const MaxDiagnosed = 20
+
 // A Trouble is one thing that is wrong, or that a reader of figures must know.
 type Trouble struct {
 	Kind TroubleKind

@@ -266,8 +266,33 @@ func (s *Cluster) FleetTopic(ctx context.Context, name string) (t task.Topic, re
 
 func (s *Cluster) handleForecast(ctx context.Context, _ string, q forecastQuery) (forecastReply, error) {
 	ctx = task.WithGrant(ctx, &task.Grant{Topics: q.Patterns})
-	f, err := s.engine.Forecast(ctx, task.Outlook{Topic: q.Topic, Window: q.Window, Step: q.Step}, q.From)
+	f, err := s.ownForecast(ctx, task.Outlook{Topic: q.Topic, Window: q.Window, Step: q.Step}, q.From)
 	return forecastReply{f.Counts, f.Ready, f.Delivering, f.Later, f.Held, f.ReadyPaused, reading{!f.Complete}}, err
+}
+
+// ownForecast is the part of this node, whose Counts are shared: nodes that ask for the same within
+// a second have all tasks looked at once. Errors: those of Engine.Forecast.
+func (s *Cluster) ownForecast(ctx context.Context, o task.Outlook, from int64) (f task.Forecast, err error) {
+	if s.NoPeers() {
+		return s.engine.Forecast(ctx, o, from)
+	}
+	patterns := task.PatternsOf(ctx)
+	key, err := json.Marshal([]any{o, from, patterns})
+	if err != nil {
+		return f, err
+	}
+	type part struct {
+		task.Forecast
+		err error
+	}
+	v, err := s.Figures.forecasts.doWanted(ctx, s.engine.Life.Context, string(key), func(ctx context.Context) any {
+		f, err := s.engine.Forecast(task.WithGrant(ctx, &task.Grant{Topics: patterns}), o, from)
+		return part{f, err}
+	})
+	if err != nil {
+		return f, err
+	}
+	return v.(part).Forecast, v.(part).err
 }
 
 // fleetForecast is FleetForecast without its judgement.
@@ -280,10 +305,11 @@ func (s *Cluster) fleetForecast(ctx context.Context, o task.Outlook) (task.Forec
 	if err != nil {
 		return task.Forecast{}, task.Reach{}, err
 	}
-	f, err := s.engine.Forecast(ctx, o, from)
+	f, err := s.ownForecast(ctx, o, from)
 	if err != nil {
 		return f, g.reach, err
 	}
+	f.Counts = slices.Clone(f.Counts)
 	for i := range g.answers {
 		a := &g.answers[i].reply
 		f.Add(&task.Forecast{Counts: a.Counts, Ready: a.Ready, Delivering: a.Delivering, Later: a.Later, Held: a.Held, ReadyPaused: a.Paused, Complete: !a.Reads})

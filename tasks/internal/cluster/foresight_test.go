@@ -91,3 +91,33 @@ func TestForecastIsJudged(t *testing.T) {
 		}
 	})
 }
+
+// Each node looks at its tasks once for all that ask within a second, and each forecast has them
+// once.
+func TestPartsOfAForecastAreShared(t *testing.T) {
+	rig.FleetBubble(t, 3, func(t *testing.T, fleet *rig.Fleet) {
+		sum := func(when string, want int64, of ...string) {
+			t.Helper()
+			for _, n := range fleet.Nodes {
+				f, _, err := n.FleetForecast(WithGrant(t.Context(), &Grant{Topics: of}), Outlook{Window: 2 * time.Hour, Step: time.Hour})
+				if rig.Want(t, "FleetForecast", err, nil); f.Counts[1] != want {
+					t.Errorf("%s, at %s: %v fall due, want %d", when, n.Name, f.Counts, want)
+				}
+			}
+		}
+		add := func() {
+			for _, n := range fleet.Nodes {
+				_, err := n.Schedule(t.Context(), Request{Topic: "t", Delay: 90 * time.Minute})
+				rig.Want(t, "Schedule", err, nil)
+			}
+		}
+		add()
+		sum("at first", 3)
+		add()
+		sum("within the second", 3)
+		sum("of other topics", 0, "u")
+		sum("of another query", 6, "*")
+		time.Sleep(time.Second)
+		sum("a second later", 6)
+	})
+}

@@ -326,15 +326,16 @@ func (s *Cluster) hole(ctx context.Context, covered map[recovery.ShardID]bool) *
 func (s *Cluster) topicsNamed(ctx context.Context, q *task.SearchQuery, all bool) (names []task.FoundName, err error) {
 	granted := task.PatternsOf(ctx)
 	asked := task.TopicQuery{Search: q.Text, Sort: task.SortName, Allows: func(name string) bool { return task.AnyMatches(granted, name) }}
+	own := s.ranksOf(&asked)
 	var others []nodeAnswer[ranksReply]
 	if all {
-		g, err := gather(ctx, s, RanksMethod, ranksQuery{asked.Search, asked.Sort, granted, s.share(ranksBytes)})
+		g, err := gather(ctx, s, RanksMethod, ranksQuery{asked.Search, asked.Sort, granted, s.share(ranksBytes), ranking.Digest(own)})
 		if err != nil {
 			return nil, err
 		}
 		others = g.answers
 	}
-	ranks, _ := s.addRanks(s.ranksOf(&asked), others, &asked)
+	ranks, _ := s.addRanks(own, others, &asked)
 	for _, name := range ranking.Names(ranking.First(ranks, &asked, len(ranks), s.engine.Now())) {
 		names = append(names, task.FoundName{Match: task.MatchOf(q.Text, name), Name: name})
 	}

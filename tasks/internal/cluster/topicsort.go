@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 
@@ -24,6 +23,9 @@ type (
 		Sort     task.TopicSort `json:",omitempty"`
 		Patterns []string       `json:",omitempty"` // of the topics that the caller may see
 		Bytes    int
+		// Known is the digest of the names that match at the asking node, see ranking.Digest. A
+		// node that has the same leaves out the ranks that move nothing: most, if nothing is wrong.
+		Known uint64 `json:",omitempty"`
 	}
 	ranksReply struct {
 		Ranks   []ranking.Rank `json:",omitempty"`
@@ -43,6 +45,9 @@ func (s *Cluster) handleRanks(_ context.Context, _ string, q ranksQuery) (a rank
 	a.Reads = !s.engine.IsReplayed()
 	ranks := s.ranksOf(&task.TopicQuery{Search: q.Search, Allows: func(name string) bool { return task.AnyMatches(q.Patterns, name) }})
 	a.Matched = len(ranks)
+	if q.Known != 0 && q.Known == ranking.Digest(ranks) {
+		ranks = slices.DeleteFunc(ranks, func(r *ranking.Rank) bool { return !r.Moves(q.Sort) })
+	}
 	size := 0
 	for _, r := range ranks {
 		size += sizeOfRank(r)
@@ -82,9 +87,8 @@ func (s *Cluster) ranksOf(q *task.TopicQuery) []*ranking.Rank {
 	return matching
 }
 
-// sortedPage is TopicPage of a query with an order.
-func (s *Cluster) sortedPage(q task.TopicQuery) (page task.TopicPage) {
-	ranks := s.ranksOf(&q)
+// sortedPage is TopicPage of a query with an order, whose ranks match it.
+func (s *Cluster) sortedPage(q task.TopicQuery, ranks []*ranking.Rank) (page task.TopicPage) {
 	places := ranking.First(ranks, &q, q.Limit+1, s.engine.Now())
 	more := len(places) > q.Limit
 	names := ranking.Names(places[:min(len(places), q.Limit)])
@@ -101,17 +105,22 @@ func (s *Cluster) sortedPage(q task.TopicQuery) (page task.TopicPage) {
 
 // fleetSorted is FleetTopics of a query with an order.
 func (s *Cluster) fleetSorted(ctx context.Context, q task.TopicQuery) (page task.TopicPage, reach task.Reach, err error) {
-	g, err := gather(ctx, s, RanksMethod, ranksQuery{q.Search, q.Sort, task.PatternsOf(ctx), s.share(ranksBytes)})
+	own := s.ranksOf(&q)
+	g, err := gather(ctx, s, RanksMethod, ranksQuery{q.Search, q.Sort, task.PatternsOf(ctx), s.share(ranksBytes), ranking.Digest(own)})
 	if err != nil {
 		return page, reach, err
 	}
 	if len(g.answers) == 0 {
-		return s.sortedPage(q), g.reach, nil
+		return s.sortedPage(q, own), g.reach, nil
 	}
-	ranks, matched := s.addRanks(s.ranksOf(&q), g.answers, &q)
-	places := ranking.First(ranks, &q, q.Limit+1, s.engine.Now())
+	ranks, matched := s.addRanks(own, g.answers, &q)
+	most := q.Limit
+	if q.Cursor == "" { // so that a diagnosis and a page of the worst ask the nodes for the same
+		most = max(most, task.MaxDiagnosed)
+	}
+	places := ranking.First(ranks, &q, most+1, s.engine.Now())
 	page.Matched = matched
-	names := ranking.Names(places[:min(len(places), q.Limit)])
+	names := ranking.Names(places[:min(len(places), most)])
 	if len(names) == 0 {
 		return page, g.reach, nil
 	}
@@ -119,6 +128,7 @@ func (s *Cluster) fleetSorted(ctx context.Context, q task.TopicQuery) (page task
 	if err != nil {
 		return page, reach, err
 	}
+	end = min(end, q.Limit)
 	for _, name := range names[:end] {
 		if i, known := sum.at[name]; known {
 			page.Topics = append(page.Topics, sum.topics[i])
@@ -133,32 +143,34 @@ func (s *Cluster) fleetSorted(ctx context.Context, q task.TopicQuery) (page task
 // addRanks adds the ranks of other nodes to those of this one, which stay as they are. It returns
 // how many topics match, at least.
 func (s *Cluster) addRanks(own []*ranking.Rank, answers []nodeAnswer[ranksReply], q *task.TopicQuery) (ranks []*ranking.Rank, matched int) {
-	sums := make(map[string]*ranking.Rank, len(own))
-	for _, r := range own {
-		sums[r.Name] = r
-	}
-	added := make(map[string]bool) // those that are not shared
+	others := make(map[string]*ranking.Rank)
 	for i := range answers {
 		a := &answers[i].reply
 		matched = max(matched, a.Matched)
-		for k := range a.Ranks {
-			r := a.Ranks[k]
-			had := sums[r.Name]
-			switch {
-			case !q.Allows(r.Name) || had == nil && r.Pending+r.Ready+r.Dead == 0 && s.isDeleted(r.Name):
-				continue
-			case had != nil:
-				r.Paused = had.Paused
-				r.Add(had)
+		for _, r := range a.Ranks { // answers are shared: each is copied
+			if sum := others[r.Name]; sum != nil {
+				sum.Add(&r)
+			} else {
+				others[r.Name] = &r
 			}
-			if added[r.Name] {
-				*had = r
-				continue
-			}
-			sums[r.Name], added[r.Name] = &r, true
 		}
 	}
-	return slices.Collect(maps.Values(sums)), max(matched, len(sums))
+	ranks = make([]*ranking.Rank, 0, len(own)+len(others))
+	for _, r := range own {
+		if sum := others[r.Name]; sum != nil {
+			delete(others, r.Name)
+			sum.Paused = r.Paused
+			sum.Add(r)
+			r = sum
+		}
+		ranks = append(ranks, r)
+	}
+	for name, r := range others {
+		if q.Allows(name) && (r.Pending+r.Ready+r.Dead > 0 || !s.isDeleted(name)) {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks, max(matched, len(ranks))
 }
 
 // describeAll adds up the topics of these names at this node and at those that have answered. All

@@ -11,6 +11,7 @@ import (
 
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
+	"github.com/lapsehq/lapse/tasks/internal/ranking"
 	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -169,7 +170,7 @@ func TestSortedTopicsBeyondThePage(t *testing.T) {
 			page, err := f.Nodes[1].Admin().ListTopics(TopicQuery{Sort: sort, Search: "t"})
 			rig.Want(t, "ListTopics", err, nil)
 			wanted := first(page, told)
-			if got := ranked(t, f.Nodes[0], f.Nodes[1].Name, sort, told*104); !slices.Equal(got, wanted) {
+			if got := ranked(t, f.Nodes[0], f.Nodes[1].Name, sort, told*104, 0); !slices.Equal(got, wanted) {
 				t.Errorf("by %s, the node tells of %v, want %v", sort, got, wanted)
 			}
 			for _, n := range f.Nodes {
@@ -186,10 +187,50 @@ func TestSortedTopicsBeyondThePage(t *testing.T) {
 	})
 }
 
-// ranked returns the topics of which a node tells another one for a page, in about so many bytes.
-func ranked(t *testing.T, asking *rig.Node, node string, sort TopicSort, bytes int) (names []string) {
+// A node that is asked for the worst topics by one that knows the same names tells only of those
+// with something wrong. The page is the same, and all that match are counted.
+func TestRanksThatMoveNothingStayAtTheirNode(t *testing.T) {
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
+		asking, asked := f.Nodes[0], f.Nodes[1]
+		add := func(n *rig.Node, topic string, delay time.Duration) {
+			_, err := n.Schedule(t.Context(), Request{Topic: topic, Delay: delay})
+			rig.Want(t, "Schedule", err, nil)
+		}
+		known := []*ranking.Rank{{Name: "c"}, {Name: "a"}, {Name: "b"}}
+		for _, r := range known {
+			add(asking, r.Name, time.Hour)
+			add(asked, r.Name, time.Hour)
+		}
+		add(asked, "b", time.Millisecond)
+		time.Sleep(2 * time.Second) // b is late
+		told := func(sort TopicSort, known ...*ranking.Rank) string {
+			names := ranked(t, asking, asked.Name, sort, 1<<20, ranking.Digest(known))
+			slices.Sort(names)
+			return fmt.Sprint(names)
+		}
+		for _, c := range []struct{ got, want string }{
+			{told(SortWorst, known...), "[b]"},
+			{told(SortName, known...), "[]"},
+			{told(SortPending, known...), "[a b c]"},
+			{told(SortWorst, known[:2]...), "[a b c]"},
+			{told(SortWorst), "[a b c]"},
+		} {
+			if c.got != c.want {
+				t.Errorf("it tells of %s, want %s", c.got, c.want)
+			}
+		}
+		page, _, err := asking.FleetTopics(t.Context(), TopicQuery{Sort: SortWorst, Limit: 2})
+		if rig.Want(t, "FleetTopics", err, nil); page.Matched != 3 || len(page.Topics) != 2 || page.Topics[0].Name != "b" || page.Topics[1].Name != "a" || page.Topics[1].Counts.Pending != 2 {
+			t.Errorf("the page is %+v", page)
+		}
+	})
+}
+
+// ranked returns the topics of which a node tells another one for a page, in about so many bytes,
+// if the other one knows the names of a digest.
+func ranked(t *testing.T, asking *rig.Node, node string, sort TopicSort, bytes int, known uint64) (names []string) {
 	t.Helper()
-	reply := callJSON(t, asking.Cluster(), node, cluster.RanksMethod, fmt.Sprintf(`{"Sort":%q,"Bytes":%d}`, sort, bytes))
+	reply := callJSON(t, asking.Cluster(), node, cluster.RanksMethod, fmt.Sprintf(`{"Sort":%q,"Bytes":%d,"Known":%d}`, sort, bytes, known))
 	var told struct {
 		Ranks []struct {
 			Name string `json:"n"`

@@ -9,8 +9,12 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// sumsAtMost bounds the age of Sums that are shown again.
-const sumsAtMost = time.Second
+// Figures that are shown again are used for at least sumsAtLeast, for nodes that ask for them at
+// the same time, and for at most sumsAtMost.
+const (
+	sumsAtLeast = 50 * time.Millisecond
+	sumsAtMost  = time.Second
+)
 
 // Sums are the counts of all topics at one moment.
 type Sums struct {
@@ -27,6 +31,7 @@ type figures struct {
 	Names  Flight[[]string]
 
 	gathered  gatherings    // what other nodes have answered
+	forecasts gatherings    // this node's parts
 	pasts     gatherings    // what the ledger keeps of the past
 	surveying chan struct{} // has one for each survey under way
 	shown     gatherings    // rates that receivers have shown
@@ -36,9 +41,9 @@ type figures struct {
 	emptied map[string]bool // processes that have ended and hold no shard, see fleetNodes
 }
 
-// A recalled computes a value once for all callers at the same time. A value that took long is used
-// again for as long as nine times that, and at most sumsAtMost: so its readers cost at most a tenth
-// of one processor.
+// A recalled computes a value once for all callers at about the same time. A value that took long
+// is used again for as long as nine times that, within sumsAtLeast and sumsAtMost: so its readers
+// cost at most a tenth of one processor.
 type recalled[T any] struct {
 	flight Flight[T]
 
@@ -64,7 +69,7 @@ func (r *recalled[T]) do(compute func() (v T, keep bool)) T {
 		r.kept, r.until = none, time.Time{}
 		if keep {
 			took := time.Since(began)
-			r.kept, r.until = v, began.Add(took+min(9*took, sumsAtMost))
+			r.kept, r.until = v, began.Add(took+min(max(9*took, sumsAtLeast), sumsAtMost))
 		}
 		return v
 	})
@@ -86,7 +91,7 @@ func (s *Cluster) sumTopics(most int) (sums *Sums, many bool) {
 // TopicPage is tasks.Admin.ListTopics of a query with a limit.
 func (s *Cluster) TopicPage(q task.TopicQuery) task.TopicPage {
 	if q.Sort != "" {
-		return s.sortedPage(q)
+		return s.sortedPage(q, s.ranksOf(&q))
 	}
 	first := ranking.Smallest[string]{Limit: q.Limit + 1, Compare: strings.Compare}
 	for _, name := range s.Figures.Names.Do(s.engine.TopicNames) {

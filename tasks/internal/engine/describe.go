@@ -187,7 +187,9 @@ func chooseTopics(s *Engine, limit int) map[*Topic]bool {
 
 // Ranks returns those of all topics, in no order.
 func (s *Engine) Ranks() []ranking.Rank {
-	var all []ranking.Rank
+	s.mu.Lock()
+	all := make([]ranking.Rank, 0, len(s.TopicTable.ByName))
+	s.mu.Unlock()
 	s.EachTopic(func(t *Topic) {
 		if s.goneLocked(t) {
 			return

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -34,6 +36,27 @@ func (r *Rank) Add(o *Rank) {
 	if r.Oldest == 0 || o.Oldest != 0 && o.Oldest < r.Oldest {
 		r.Oldest = o.Oldest
 	}
+}
+
+// Moves reports whether the figures of one node can change where a topic stands in an order.
+// Whether it is paused follows from its settings, which all nodes know.
+func (r *Rank) Moves(sort task.TopicSort) bool {
+	switch sort {
+	case task.SortName:
+		return false
+	case task.SortWorst:
+		return r.Oldest != 0 || r.FailedRecent != 0 || r.Dead != 0
+	}
+	return true
+}
+
+// Digest returns a number that is the same for the same names, in whatever order, and hardly ever
+// for others. It is never 0.
+func Digest(ranks []*Rank) (sum uint64) {
+	for _, r := range ranks {
+		sum += xxhash.Sum64String(r.Name)
+	}
+	return max(sum, 1)
 }
 
 // A Place is where a topic stands in an order: by class, then by value, then by name.
