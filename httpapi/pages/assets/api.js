@@ -31,7 +31,7 @@ export const needsToken = () => tokens;
 
 // While nothing was changed here for a while, figures that another page was just told will do: the server
 // collects them once for all. seen is their greatest age, in s, and settle how long a while is, in ms.
-const seen = 2, settle = 5000;
+const seen = 1, settle = 5000;
 let changed = 0; // when this page last changed something
 
 // renew asks the server anew who is here, and calls setSession. The frame of the page sets it.

@@ -2,7 +2,9 @@
 
 import {useCallback, useEffect, useRef, useState} from "./vendor/preact.js";
 
-// usePoll calls ask(signal) at once and then each period (ms), and again when deps change. It returns
+// usePoll calls ask(signal) at once and then each period (ms), and again when deps change. It asks when the
+// clock shows a multiple of the period, so that all that a page asks, and all pages ask, at about the same time
+// the server collects once. It returns
 //   data   the last answer; kept while later calls fail; undefined before the first one
 //   at     when that answer came, by the clock of this machine
 //   fault  why the last call failed; null if it did not
@@ -24,7 +26,7 @@ export function usePoll(ask, deps, period = 2000) {
       } catch (fault) {
         if (!mine.signal.aborted) set(s => ({...s, fault}));
       }
-      if (!over && mine === controller) timer = setTimeout(next, period);
+      if (!over && mine === controller) timer = setTimeout(next, period - Date.now() % period);
     };
     const next = () => { if (!document.hidden) round(); };
     const shown = () => { if (!document.hidden) round(); else clearTimeout(timer); };
