@@ -1,68 +1,70 @@
 package httpapi
 
 import (
+	"bytes"
+	"cmp"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 
-	"github.com/klauspost/compress/gzhttp"
 	"github.com/klauspost/compress/gzip"
 )
 
 const (
 	// minPacked is from how many bytes on an answer is packed: less costs more than it saves.
 	minPacked = 2 << 10
-	// packedAtOnce bounds how many requests have answers packed at the same time, with some 300 kB
-	// of memory each. Others are answered as they are.
+	// packedAtOnce bounds how many answers are packed at the same time, with some 300 kB of memory
+	// each. Others are answered as they are.
 	packedAtOnce = 16
 )
 
 // packing packs the answers of requests that read, for callers that accept gzip: a page asks for
-// the same figures again and again.
+// the same figures again and again. What is small, or still waits, takes no turn.
 type packing struct {
 	turns   chan struct{}
-	wrap    func(http.Handler) http.HandlerFunc
+	packers sync.Pool // of *gzip.Writer
 	handler http.HandlerFunc
 }
 
-// A packingWriter is the writer of an answer that is packed if it gets a turn once it is large
-// enough: what is small, or still waits, takes none.
-type packingWriter struct {
-	http.ResponseWriter
-	turns   chan struct{}
-	size    int
-	decided bool
-	has     bool // a turn
+func newPacking(handler http.HandlerFunc) *packing {
+	return &packing{turns: make(chan struct{}, packedAtOnce), handler: handler}
 }
 
-// Unwrap is for http.ResponseController.
-func (p *packingWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
-
-func (p *packingWriter) Write(b []byte) (int, error) {
-	if p.size += len(b); p.size >= minPacked && !p.decided {
-		p.decided = true
-		select {
-		case p.turns <- struct{}{}:
-			p.has = true
-		default:
-			p.Header().Set(gzhttp.HeaderNoCompression, "1") // gzhttp does not pass it on
-		}
+// begin takes a turn to pack what is written to the packer, for to; nil: there is none.
+func (p *packing) begin(to io.Writer) *gzip.Writer {
+	select {
+	case p.turns <- struct{}{}:
+	default:
+		return nil
 	}
-	return p.ResponseWriter.Write(b)
+	z, known := p.packers.Get().(*gzip.Writer)
+	if !known {
+		z, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is a valid one
+	}
+	z.Reset(to)
+	return z
 }
 
-func (p *packingWriter) end() {
-	if p.has {
-		<-p.turns
-	}
+// end gives a turn back.
+func (p *packing) end(z *gzip.Writer) {
+	z.Reset(nil)
+	p.packers.Put(z)
+	<-p.turns
 }
 
-func newPacking(handler http.HandlerFunc) packing {
-	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minPacked), gzhttp.CompressionLevel(gzip.BestSpeed),
-		gzhttp.ContentTypes([]string{mediaJSON}), gzhttp.EnableZstd(false))
-	if err != nil {
-		panic(err) // the options are constants
+// squeeze returns a text packed; nil: it is not, see begin.
+func (p *packing) squeeze(text []byte) []byte {
+	var to bytes.Buffer
+	z := p.begin(&to)
+	if z == nil {
+		return nil
 	}
-	return packing{make(chan struct{}, packedAtOnce), wrap, handler}
+	defer p.end(z)
+	_, _ = z.Write(text) // a Buffer takes everything
+	_ = z.Close()
+	return slices.Clip(to.Bytes())
 }
 
 // serve answers a request, unless its answer is not to be packed: then it returns false.
@@ -70,19 +72,21 @@ func (p *packing) serve(w http.ResponseWriter, r *http.Request) bool {
 	if !mayPack(r) {
 		return false
 	}
-	a := packingWriter{turns: p.turns}
-	defer a.end() // once all is written
-	p.wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.ResponseWriter = w
-		p.handler(&a, r)
-	}))(w, r)
+	w.Header().Add("Vary", "Accept-Encoding")
+	if !acceptsGzip(r.Header.Get("Accept-Encoding")) {
+		return false
+	}
+	a := packingWriter{ResponseWriter: w, packing: p}
+	defer a.leave()
+	p.handler(&a, r)
+	a.finish() // not after a panic: what is missing must not look whole
 	return true
 }
 
 // mayPack reports whether the answer to a request may be packed. Streams are not, nor is what has
 // the secret of a session.
 func mayPack(r *http.Request) bool {
-	if r.Method != http.MethodGet || !acceptsGzip(r.Header.Get("Accept-Encoding")) || !strings.Contains(r.URL.Path, "/v1/") {
+	if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/v1/") {
 		return false
 	}
 	for _, path := range []string{eventsPath, sessionPath, "/v1/export"} {
@@ -91,4 +95,76 @@ func mayPack(r *http.Request) bool {
 		}
 	}
 	return true
+}
+
+// A packingWriter is the writer of an answer that is packed if it is JSON and has a turn once it is
+// large enough. Until then it is kept back.
+type packingWriter struct {
+	http.ResponseWriter
+	packing *packing
+	status  int // 0: not known yet
+	kept    []byte
+	begun   bool         // nothing is kept back any more
+	packs   *gzip.Writer // nil: the answer goes as it is
+}
+
+// Unwrap is for http.ResponseController.
+func (a *packingWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *packingWriter) WriteHeader(status int) { a.status = cmp.Or(a.status, status) }
+
+func (a *packingWriter) Write(b []byte) (int, error) {
+	if !a.begun && len(a.kept)+len(b) < minPacked {
+		a.kept = append(a.kept, b...)
+		return len(b), nil
+	}
+	if err := a.begin(true); err != nil {
+		return 0, err
+	}
+	if a.packs != nil {
+		return a.packs.Write(b)
+	}
+	return a.ResponseWriter.Write(b)
+}
+
+// begin writes what was kept back, unless that has happened.
+func (a *packingWriter) begin(large bool) (err error) {
+	if a.begun {
+		return nil
+	}
+	a.begun = true
+	h := a.Header()
+	if large && h.Get("Content-Type") == mediaJSON && h.Get("Content-Encoding") == "" {
+		if a.packs = a.packing.begin(a.ResponseWriter); a.packs != nil {
+			h.Set("Content-Encoding", "gzip")
+			h.Del("Content-Length")
+		}
+	}
+	if a.status != 0 {
+		a.ResponseWriter.WriteHeader(a.status)
+	}
+	switch {
+	case len(a.kept) == 0:
+	case a.packs != nil:
+		_, err = a.packs.Write(a.kept)
+	default:
+		_, err = a.ResponseWriter.Write(a.kept)
+	}
+	a.kept = nil
+	return err
+}
+
+// finish writes the rest. An error means that the caller has gone.
+func (a *packingWriter) finish() {
+	_ = a.begin(false)
+	if a.packs != nil {
+		_ = a.packs.Close()
+	}
+}
+
+// leave gives the turn back, if there is one.
+func (a *packingWriter) leave() {
+	if a.packs != nil {
+		a.packing.end(a.packs)
+	}
 }

@@ -103,7 +103,7 @@ type Server struct {
 	limits
 	access
 	engine  *gin.Engine
-	packing packing
+	packing *packing
 	shared  sharing
 	probes  probes
 	times   times

@@ -1,9 +1,7 @@
 package httpapi
 
 import (
-	"bytes"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,7 +10,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 	"github.com/gin-gonic/gin"
-	"github.com/klauspost/compress/gzip"
 
 	"github.com/lapsehq/lapse/edge"
 )
@@ -20,12 +17,15 @@ import (
 const (
 	// sharedFor is the greatest age of an answer that is shared.
 	sharedFor = 2 * time.Second
-	// Bounds of what is kept for others: answers, the bytes of each as it is sent, and of its
-	// address. An answer of more bytes than mostShared, before it is packed, is not collected.
+	// Bounds of what is kept for others: answers, of one token half as many, the bytes of each as
+	// it is sent, and of its address. An answer of more bytes than mostShared, before it is packed,
+	// is not collected.
 	sharedAtMost  = 64
 	mostShared    = 256 << 10
 	mostKept      = 64 << 10
 	sharedAddress = 1 << 10
+	// sharedTries is how many callers may leave before their answer is made for those that wait.
+	sharedTries = 3
 )
 
 // sharing has the figures that were answered lately, for callers that say with Cache-Control:
@@ -45,12 +45,16 @@ type sharedKey struct {
 
 // A sharedAnswer is one that is being made, or is there.
 type sharedAnswer struct {
-	begun time.Time     // what it tells is not older
-	done  chan struct{} // closed when it is there
-	// body is nil if there is none to share: it failed, or is too large. It is set before done.
-	body []byte
-	// packed: body is packed. It is set before done.
-	packed bool
+	begun      time.Time     // what it tells is not older
+	done       chan struct{} // closed when it is there
+	madeAnswer               // set before done
+}
+
+// A madeAnswer is what has become of a request.
+type madeAnswer struct {
+	body   []byte // nil: none to share, it has failed, or is too large
+	packed bool   // body is packed
+	left   bool   // its caller had gone before it was there
 }
 
 func (a *sharedAnswer) isDone() bool {
@@ -62,24 +66,17 @@ func (a *sharedAnswer) isDone() bool {
 	}
 }
 
-// find returns the answer of a key that is at most so old, or is being made. Otherwise it returns
-// one that the caller has to make, or nil if there is no room.
+// find returns the answer of a key that tells what was at most so long ago, be it there or being
+// made. Otherwise it returns one that the caller has to make, or nil if there is no room.
 func (s *sharing) find(key sharedKey, age time.Duration) (a *sharedAnswer, mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if a = s.of[key]; a != nil && (!a.isDone() || now.Sub(a.begun) < age) {
+	if a = s.of[key]; a != nil && now.Sub(a.begun) < age {
 		return a, false
 	}
-	if len(s.of) >= sharedAtMost {
-		for k, old := range s.of {
-			if old.isDone() && now.Sub(old.begun) >= sharedFor {
-				delete(s.of, k)
-			}
-		}
-		if len(s.of) >= sharedAtMost {
-			return nil, false
-		}
+	if a == nil && !s.hasRoomLocked(key.caller, now) {
+		return nil, false
 	}
 	a = &sharedAnswer{begun: now, done: make(chan struct{})}
 	if s.of == nil {
@@ -89,11 +86,34 @@ func (s *sharing) find(key sharedKey, age time.Duration) (a *sharedAnswer, mine 
 	return a, true
 }
 
-// end shares an answer, or forgets it if there is none.
-func (s *sharing) end(key sharedKey, a *sharedAnswer) {
+// hasRoomLocked reports whether there is room for one answer more of a caller. What is old makes
+// room.
+func (s *sharing) hasRoomLocked(caller *edge.Caller, now time.Time) bool {
+	if len(s.of) < sharedAtMost/2 {
+		return true
+	}
+	own := 0
+	for k, a := range s.of {
+		switch {
+		case a.isDone() && now.Sub(a.begun) >= sharedFor:
+			delete(s.of, k)
+		case caller != nil && k.caller == caller:
+			own++
+		}
+	}
+	return len(s.of) < sharedAtMost && own < sharedAtMost/2
+}
+
+// end shares what a request was answered, once, or forgets it if there is nothing to share.
+func (s *sharing) end(key sharedKey, a *sharedAnswer, made madeAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if close(a.done); a.body == nil {
+	if a.isDone() {
+		return
+	}
+	a.madeAnswer = made
+	close(a.done)
+	if a.body == nil && s.of[key] == a { // else a newer one is being made
 		delete(s.of, key)
 	}
 }
@@ -108,53 +128,92 @@ func (s *Server) share(ctx huma.Context, next func(huma.Context)) {
 		next(ctx)
 		return
 	}
-	a, mine := s.shared.find(key, age)
-	switch {
-	case a == nil:
-		next(ctx)
-	case mine:
-		s.makeShared(c, key, a, func() { next(ctx) })
-	default:
-		select {
-		case <-a.done:
-		case <-c.Request.Context().Done():
-		}
-		if !a.isDone() || a.body == nil {
-			next(ctx)
+	for range sharedTries {
+		a, mine := s.shared.find(key, age)
+		if mine {
+			s.makeShared(c, key, a, func() { next(ctx) })
 			return
 		}
-		c.Header("Age", strconv.Itoa(int(time.Since(a.begun)/time.Second)))
-		a.write(c)
+		if a == nil {
+			break
+		}
+		answered, left := s.takeShared(c, key.caller, a)
+		if answered {
+			return
+		}
+		if !left {
+			break
+		}
+	}
+	next(ctx)
+}
+
+// takeShared waits for an answer, and answers with it, if there is one to share. Otherwise it
+// reports whether that was for the caller that made it, who has left.
+func (s *Server) takeShared(c *gin.Context, caller *edge.Caller, a *sharedAnswer) (answered, left bool) {
+	select {
+	case <-a.done:
+	case <-c.Request.Context().Done():
+		return false, false
+	}
+	if a.body == nil {
+		return false, a.left
+	}
+	if caller != nil {
+		if err := s.revoked(c, caller); err != nil {
+			writeProblem(c, problemOf(err))
+			return true, false
+		}
+	}
+	c.Header("Age", strconv.Itoa(int(time.Since(a.begun)/time.Second)))
+	a.write(c)
+	return true, false
+}
+
+// makeShared answers a request, and shares the answer before it is written, to a caller that may be
+// slow.
+func (s *Server) makeShared(c *gin.Context, key sharedKey, a *sharedAnswer, answer func()) {
+	var made madeAnswer
+	share := func() { s.shared.end(key, a, made) }
+	collects := &collector{ResponseWriter: c.Writer, pass: share}
+	c.Writer = collects
+	func() {
+		defer share()  // whatever happens: others wait for it
+		defer func() { // also for who answers after a panic
+			c.Writer = collects.ResponseWriter
+			made.left = c.Request.Context().Err() != nil
+		}()
+		answer()
+		if collects.pass != nil && c.Writer.Status() == http.StatusOK {
+			made = s.packShared(collects.body, key.packed)
+		}
+	}()
+	switch {
+	case collects.pass == nil:
+	case made.body != nil:
+		made.write(c)
+	default:
+		_, _ = c.Writer.Write(collects.body) // an error means that the caller has gone
 	}
 }
 
-// makeShared answers a request, and shares the answer.
-func (s *Server) makeShared(c *gin.Context, key sharedKey, a *sharedAnswer, answer func()) {
-	collects := &collector{ResponseWriter: c.Writer}
-	c.Writer = collects
-	defer s.shared.end(key, a) // whatever happens: others wait for it
-	func() {
-		defer func() { c.Writer = collects.ResponseWriter }() // also for who answers after a panic
-		answer()
-	}()
-	switch body := collects.body; {
-	case collects.passes:
-	case c.Writer.Status() != http.StatusOK:
-		_, _ = c.Writer.Write(body) // an error means that the caller has gone
-	default:
-		made := sharedAnswer{body: body}
-		if key.packed && len(body) >= minPacked {
-			made.body, made.packed = squeeze(body), true
+// packShared returns an answer as it is shared, packed if it is worth that and may be; without a
+// body if it is too large.
+func (s *Server) packShared(body []byte, packed bool) (made madeAnswer) {
+	made.body = body
+	if packed && len(body) >= minPacked {
+		if small := s.packing.squeeze(body); small != nil {
+			made.body, made.packed = small, true
 		}
-		if len(made.body) <= mostKept {
-			a.body, a.packed = made.body, made.packed
-		}
-		made.write(c)
 	}
+	if len(made.body) > mostKept {
+		return madeAnswer{}
+	}
+	return made
 }
 
 // write writes the answer. An error means that the caller has gone.
-func (a *sharedAnswer) write(c *gin.Context) {
+func (a *madeAnswer) write(c *gin.Context) {
 	if a.packed {
 		c.Header("Content-Encoding", "gzip")
 	}
@@ -166,17 +225,18 @@ func (a *sharedAnswer) write(c *gin.Context) {
 // A collector keeps an answer back, until it has more than mostShared.
 type collector struct {
 	gin.ResponseWriter
-	body   []byte
-	passes bool // it keeps nothing back any more
+	body []byte
+	pass func() // called when it no longer keeps anything back; then nil
 }
 
 func (w *collector) Write(p []byte) (int, error) {
-	if !w.passes && len(w.body)+len(p) <= mostShared {
+	if w.pass != nil && len(w.body)+len(p) <= mostShared {
 		w.body = append(w.body, p...)
 		return len(p), nil
 	}
-	if !w.passes {
-		w.passes = true
+	if w.pass != nil {
+		w.pass()
+		w.pass = nil
 		if _, err := w.ResponseWriter.Write(w.body); err != nil {
 			return 0, err
 		}
@@ -191,33 +251,16 @@ func (w *collector) Unwrap() http.ResponseWriter {
 	return w.ResponseWriter.(interface{ Unwrap() http.ResponseWriter }).Unwrap()
 }
 
-// packers are used again: each has some 300 kB of memory.
-var packers = sync.Pool{New: func() any {
-	w, err := gzip.NewWriterLevel(nil, gzip.BestSpeed)
-	if err != nil {
-		panic(err) // the level is a constant
-	}
-	return w
-}}
-
-// squeeze packs a text, fast.
-func squeeze(text []byte) []byte {
-	w := packers.Get().(*gzip.Writer)
-	defer packers.Put(w)
-	var to bytes.Buffer
-	w.Reset(&to)
-	_, _ = w.Write(text) // a Buffer takes everything
-	_ = w.Close()
-	return slices.Clip(to.Bytes())
-}
-
-// maxAge returns the max-age of a Cache-Control header, 0 if it has none.
-func maxAge(header string) time.Duration {
+// maxAge returns the max-age of a Cache-Control header, 0 if it has none or wants a new answer.
+func maxAge(header string) (age time.Duration) {
 	for part := range strings.SplitSeq(header, ",") {
-		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		if n, err := strconv.Atoi(value); err == nil && n > 0 && strings.EqualFold(name, "max-age") {
-			return time.Duration(min(n, 60)) * time.Second
+		name, value, _ := strings.Cut(strings.ToLower(strings.TrimSpace(part)), "=")
+		switch n, err := strconv.Atoi(value); {
+		case name == "no-cache", name == "no-store":
+			return 0
+		case name == "max-age" && err == nil && n >= 0:
+			age = time.Duration(min(n, 60)) * time.Second
 		}
 	}
-	return 0
+	return age
 }
