@@ -74,3 +74,22 @@ func TestVendoredFiles(t *testing.T) {
 		}
 	}
 }
+
+// A browser loads little before the dashboard asks for figures: at most 100 kB, headers included,
+// of the 110 kB that its first paint may take. A view that is imported later is not among it.
+func TestFirstPaintIsSmall(t *testing.T) {
+	page := string(dashboardPage())
+	sum := len(packed([]byte(page)))
+	named := regexp.MustCompile(`\./assets/\w+/([\w./-]+)`).FindAllStringSubmatch(page, -1)
+	for _, name := range named {
+		sum += len(pageAssets().files[name[1]].packed) + 300 // as browsers count headers
+	}
+	if sum > 100<<10 || len(named) < 20 || !strings.Contains(page, "/views/overview.js") {
+		t.Errorf("%d files are named, and they have %d bytes", len(named), sum)
+	}
+	for _, view := range []string{"dead", "log", "search", "settings", "task", "topic", "wave"} {
+		if strings.Contains(page, "/views/"+view+".js") {
+			t.Errorf("the view %s is loaded with the page", view)
+		}
+	}
+}

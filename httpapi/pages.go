@@ -5,6 +5,8 @@ import (
 	"html"
 	"maps"
 	"net/http"
+	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,19 +41,29 @@ func dashboard(c *gin.Context) {
 	writePage(c, dashboardPage())
 }
 
-// pagesLater are the modules of views that the page loads once they are opened.
-var pagesLater = []string{"views/dead.js", "views/log.js", "views/wave.js"}
+// imported finds what a module needs from the beginning. What it imports by import("...") comes
+// later.
+var imported = regexp.MustCompile(`(?m)^import .* from "([^"]+)";$`)
+
+// modules adds a module and all that it needs, by path below pages/assets.
+func modules(name string, all map[string]bool) {
+	if all[name] {
+		return
+	}
+	all[name] = true
+	for _, found := range imported.FindAllSubmatch(pageAssets().files[name].plain, -1) {
+		modules(path.Join(path.Dir(name), string(found[1])), all)
+	}
+}
 
 // dashboardPage names the modules that the page loads, so that a browser asks for all of them at
 // once and not for each when it has read the one before.
 var dashboardPage = sync.OnceValue(func() []byte {
 	var m markup
-	all := pageAssets()
-	for _, name := range slices.Sorted(maps.Keys(all.files)) {
-		// One is no module, and the others are those of another page.
-		if strings.HasSuffix(name, ".js") && name != "vendor/uplot.js" && name != "docs.js" && name != "snippets.js" && !slices.Contains(pagesLater, name) {
-			m.add("<link rel=\"modulepreload\" href=\"./assets/%s/%s\">\n", all.build, name)
-		}
+	needed := make(map[string]bool)
+	modules("app.js", needed)
+	for _, name := range slices.Sorted(maps.Keys(needed)) {
+		m.add("<link rel=\"modulepreload\" href=\"./assets/%s/%s\">\n", pageAssets().build, name)
 	}
 	return fillPage("dashboard.html", "./", "{{modules}}", m.String())
 })

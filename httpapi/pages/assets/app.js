@@ -12,9 +12,7 @@ import {Login} from "./views/login.js";
 import {Nodes} from "./views/nodes.js";
 import {Overview} from "./views/overview.js";
 import {Starting} from "./views/starting.js";
-import {TaskView} from "./views/task.js";
 import {Tasks} from "./views/tasks.js";
-import {Topic} from "./views/topic.js";
 import {Topics} from "./views/topics.js";
 
 const views = [["overview", "Overview"], ["topics", "Topics"], ["tasks", "Tasks"], ["dead", "Dead"], ["nodes", "Nodes"]];
@@ -22,7 +20,7 @@ const views = [["overview", "Overview"], ["topics", "Topics"], ["tasks", "Tasks"
 // later are views that are not loaded with the page: when they are opened, or soon after, for a server
 // that dies afterwards.
 const later = {dead: () => import("./views/dead.js").then(m => m.Dead), waves: () => import("./views/wave.js").then(m => m.Wave), log: () => import("./views/log.js").then(m => m.Log),
-  search: () => import("./views/search.js").then(m => m.Search)};
+  search: () => import("./views/search.js").then(m => m.Search), task: () => import("./views/task.js").then(m => m.TaskView), topic: () => import("./views/topic.js").then(m => m.Topic)};
 const loaded = {}, prefetchAfter = 4000; // ms
 
 // Later is such a view.
@@ -222,8 +220,8 @@ function Banners({stats, diagnosis}) {
 function place({view, name, params}, props) {
   const query = JSON.stringify(params);
   switch (view) {
-    case "topics": return name ? html`<${Topic} key=${name} name=${name} ...${props} />` : html`<${Topics} params=${params} ...${props} />`;
-    case "tasks": return name ? html`<${TaskView} key=${name} id=${name} ...${props} />` : html`<${Tasks} key=${query} params=${params} ...${props} />`;
+    case "topics": return name ? html`<${Later} view="topic" key=${name} name=${name} ...${props} />` : html`<${Topics} params=${params} ...${props} />`;
+    case "tasks": return name ? html`<${Later} view="task" key=${name} id=${name} ...${props} />` : html`<${Tasks} key=${query} params=${params} ...${props} />`;
     case "dead": return html`<${Later} view="dead" key=${"dead" + query} params=${params} ...${props} />`;
     case "waves": return html`<${Later} view="waves" params=${params} ...${props} />`;
     case "search": return html`<${Later} view="search" key=${"search" + query} params=${params} ...${props} />`;
