@@ -23,11 +23,16 @@ const later = {dead: () => import("./views/dead.js").then(m => m.Dead), waves: (
   search: () => import("./views/search.js").then(m => m.Search), task: () => import("./views/task.js").then(m => m.TaskView), topic: () => import("./views/topic.js").then(m => m.Topic)};
 const loaded = {}, prefetchAfter = 4000; // ms
 
-// Later is such a view.
+// Later is such a view. Who reads from its heading goes on doing so when it comes.
 function Later({view, ...props}) {
-  const [fault, setFault] = useState(null), [, set] = useState(0);
-  const load = () => { setFault(null); later[view]().then(is => { loaded[view] = is; set(n => n + 1); }, () => setFault({title: "The view was not loaded", message: "The server does not answer."})); };
+  const [fault, setFault] = useState(null), [, set] = useState(0), read = useRef(null);
+  const load = () => { setFault(null); later[view]().then(is => { loaded[view] = is; read.current = document.activeElement?.matches("main h1") ? document.activeElement : null; set(n => n + 1); }, () => setFault({title: "The view was not loaded", message: "The server does not answer."})); };
   useEffect(() => { if (!loaded[view]) load(); }, [view]);
+  useEffect(() => {
+    if (!read.current || read.current.isConnected) return;
+    read.current = null;
+    document.querySelector("main h1")?.focus({preventScroll: true});
+  });
   return loaded[view] ? html`<${loaded[view]} ...${props} />` : html`<h1 tabindex="-1" class="unseen">Loading</h1>${fault ? html`<${Fault} fault=${fault} again=${load} />` : html`<p class="empty" role="status">Loading…</p>`}`;
 }
 
