@@ -99,7 +99,7 @@ func TestPartsOfAForecastAreShared(t *testing.T) {
 		sum := func(when string, want int64, of ...string) {
 			t.Helper()
 			for _, n := range fleet.Nodes {
-				f, _, err := n.FleetForecast(WithGrant(t.Context(), &Grant{Topics: of}), Outlook{Window: 2 * time.Hour, Step: time.Hour})
+				f, _, err := n.Admin().FleetForecast(WithGrant(t.Context(), &Grant{Topics: of}), Outlook{Window: 2 * time.Hour, Step: time.Hour})
 				if rig.Want(t, "FleetForecast", err, nil); f.Counts[1] != want {
 					t.Errorf("%s, at %s: %v fall due, want %d", when, n.Name, f.Counts, want)
 				}

@@ -219,7 +219,7 @@ func TestRanksThatMoveNothingStayAtTheirNode(t *testing.T) {
 				t.Errorf("it tells of %s, want %s", c.got, c.want)
 			}
 		}
-		page, _, err := asking.FleetTopics(t.Context(), TopicQuery{Sort: SortWorst, Limit: 2})
+		page, _, err := asking.Admin().FleetTopics(t.Context(), TopicQuery{Sort: SortWorst, Limit: 2})
 		if rig.Want(t, "FleetTopics", err, nil); page.Matched != 3 || len(page.Topics) != 2 || page.Topics[0].Name != "b" || page.Topics[1].Name != "a" || page.Topics[1].Counts.Pending != 2 {
 			t.Errorf("the page is %+v", page)
 		}
