@@ -71,7 +71,8 @@ func (s *Scheduler) pastOptions(ledger recovery.Ledger) past.Options {
 		Down: func() bool { return e.Committer.AnyDown() },
 		Ended: func(from, to int64, visit func(topic string, minute int64, c *task.WaveCounts)) {
 			e.EachEnded(from, to, func(r *minutes.Row) {
-				c := r.Wave()
+				all := r.All()
+				c := all.Wave()
 				visit(r.Topic, r.Minute, &c)
 			})
 		},

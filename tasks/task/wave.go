@@ -99,7 +99,7 @@ type WaveTopic struct {
 }
 
 // A Wave is all that was due in a span, and its fate. It is no snapshot: a task that ends meanwhile
-// may be counted twice.
+// counts as open or as ended, and one whose shard changes hands twice or not at all.
 type Wave struct {
 	From, To time.Time   // whole minutes
 	At       time.Time   // when it was counted

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,6 +60,52 @@ func TestWavesSurvive(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Tasks that end at several nodes while a wave is counted count once.
+func TestFleetWaveOfTasksThatEnd(t *testing.T) {
+	f := rig.NewFleet(t, 3)
+	minute := time.Now().Truncate(time.Minute)
+	const number, batch = 30_000, 500
+	for i := range 3 {
+		_, err := f.Nodes[i].ScheduleBatch(t.Context(), slices.Repeat([]Request{{Topic: "x", Due: minute}}, number/3))
+		rig.Want(t, "ScheduleBatch", err, nil)
+	}
+	batches := make(chan int)
+	go func() {
+		defer close(batches)
+		for ended := 0; ended < number; {
+			n := f.Nodes[ended/batch%3]
+			ds, err := n.Reserve(t.Context(), "x", batch, time.Minute, 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			receipts := make([]string, len(ds))
+			for i := range ds {
+				receipts[i] = ds[i].Receipt()
+			}
+			batches <- ended
+			if _, err := n.Settle(t.Context(), Verdict{Verb: Ack}, receipts); err != nil {
+				t.Error(err)
+				return
+			}
+			ended += len(ds)
+		}
+	}()
+	q, whole := WaveQuery{From: minute, To: minute.Add(time.Minute)}, 0
+	for ended := range batches {
+		w, reach, err := f.Nodes[ended/batch%3].FleetWaves(t.Context(), q)
+		rig.Want(t, "FleetWaves", err, nil)
+		if c := w.Total(); w.Complete && c.Open()+c.Ended() != number {
+			t.Errorf("%d tasks are counted once %d have ended: %+v; %v", c.Open()+c.Ended(), ended, c, reach.Missing)
+		} else if w.Complete {
+			whole++
+		}
+	}
+	if whole == 0 {
+		t.Error("no node answered for all of them")
+	}
 }
 
 // A survivor is a scheduler on a ledger that keeps what it has written, with a clock that is ahead.

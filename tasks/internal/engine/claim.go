@@ -344,7 +344,7 @@ func (s *Engine) takeLocked(t *Topic, now int64, passed *int) (uint32, bool) {
 func (s *Engine) skipLocked(n uint32, sl *store.Slot) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Skipped++
-	s.TopicTable.ended(t, record.Due(s.Store.Record(sl))).Skipped++
+	s.TopicTable.ended(t, n, record.Due(s.Store.Record(sl))).Skipped++
 	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasSkipped, Topic: 1 + sl.Topic, Created: record.Created(s.Store.Record(sl))})
 	s.emitLocked(task.EventSkipped, sl, task.Event{})
 	w := Write{slot: n, op: opFinish}

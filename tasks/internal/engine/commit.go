@@ -299,7 +299,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		sl.Stored = w.at
 	case opCancel:
 		t.Counts.Cancelled++
-		s.TopicTable.ended(t, record.Due(s.Store.Record(sl))).Cancelled++
+		s.TopicTable.ended(t, w.slot, record.Due(s.Store.Record(sl))).Cancelled++
 		s.TopicTable.History.Now().Cancelled++
 		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Topic: 1 + sl.Topic, Created: record.Created(s.Store.Record(sl))})
 		s.emitLocked(task.EventCancelled, sl, task.Event{})
@@ -314,7 +314,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.removeDeadLocked(from, int(sl.Shard), s.Store.ID(sl), sl.Stored)
 		sl.Stored = w.at
 		if from.of == nil {
-			s.TopicTable.endedIn(from, int64(w.minute)).Dead--
+			s.TopicTable.endedIn(from, w.slot, int64(w.minute)).Dead--
 		}
 		if from.of != nil { // for its topic it is a new one
 			t.Counts.Scheduled++
@@ -327,9 +327,9 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Topic: 1 + sl.Topic, Created: record.Created(s.Store.Record(sl))})
 		t.Counts.Cancelled++
 		if t.of == nil {
-			row := s.TopicTable.ended(t, record.Due(s.Store.Record(sl)))
-			row.Dead--
-			row.Cancelled++
+			c := s.TopicTable.ended(t, w.slot, record.Due(s.Store.Record(sl)))
+			c.Dead--
+			c.Cancelled++
 		}
 		s.TopicTable.History.Now().Cancelled++
 		s.emitLocked(task.EventCancelled, sl, task.Event{})

@@ -98,7 +98,7 @@ func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Delivered++
 	t.recentAt(s.TopicTable.History.Turned).Delivered++ // no clock is read for it
-	s.TopicTable.ended(t, record.Due(s.Store.Record(sl))).Delivered++
+	s.TopicTable.ended(t, n, record.Due(s.Store.Record(sl))).Delivered++
 	s.TopicTable.History.Now().Delivered++
 	l := s.Dispatch.Leases[n]
 	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasDelivered, Topic: 1 + sl.Topic, Nonce: l.Nonce, Created: record.Created(s.Store.Record(sl))})
@@ -175,7 +175,7 @@ func (s *Engine) buryLocked(n uint32, sl *store.Slot, reason string, c *PendingW
 func (s *Engine) deadLocked(n uint32, sl *store.Slot, state, outcome uint8, reason string, c *PendingWrite, i int) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Died++
-	s.TopicTable.ended(t, record.Due(s.Store.Record(sl))).Dead++
+	s.TopicTable.ended(t, n, record.Due(s.Store.Record(sl))).Dead++
 	s.TopicTable.History.Now().Died++
 	s.failures.Died(t.Name, reason)
 	s.emitLocked(task.EventDied, sl, task.Event{Attempt: int(s.Dispatch.Leases[n].Attempt), Err: reason})

@@ -246,7 +246,7 @@ func (s *Engine) buryWaitingLocked(n uint32, sl *store.Slot, state byte, reason 
 	f := s.Store.Fields(sl)
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Died++
-	s.TopicTable.ended(t, f.Due).Dead++
+	s.TopicTable.ended(t, n, f.Due).Dead++
 	s.TopicTable.History.Now().Died++
 	s.failures.Died(t.Name, reason)
 	s.emitLocked(task.EventDied, sl, task.Event{Attempt: int(f.Attempt), Err: reason})

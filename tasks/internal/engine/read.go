@@ -374,7 +374,7 @@ func (s *Engine) Forecast(ctx context.Context, o task.Outlook, now int64) (task.
 }
 
 // Waves is tasks.Admin.Waves of a query that was checked. What is open is counted by a walk,
-// what has ended by the minutes that are remembered.
+// what has ended by the minutes that are remembered. A task that ends meanwhile counts once.
 func (s *Engine) Waves(ctx context.Context, q task.WaveQuery) (task.Wave, error) {
 	if q.Topic != "" {
 		if err := Granted(ctx, q.Topic); err != nil {
@@ -385,15 +385,19 @@ func (s *Engine) Waves(ctx context.Context, q task.WaveQuery) (task.Wave, error)
 	v := task.Wave{From: q.From, To: q.To, At: s.Config.Clock().UTC(), Complete: s.IsReplayed()}
 	v.Since = record.FromMillis(s.TopicTable.History.Ended.Since) // which never changes
 	all := task.NewWaveTally(ctx, q.Topic)
-	w := s.walk(Pick{q.Topic, task.PatternsOf(ctx)}, "")
+	w, err := lookAtWave(ctx, s, Pick{q.Topic, task.PatternsOf(ctx)})
+	if err != nil {
+		return task.Wave{}, err
+	}
+	defer w.looked()
 	w.earliest = from // no attempt comes before the deadline
 	for !w.over {
 		if err := ctx.Err(); err != nil {
 			return task.Wave{}, err
 		}
 		if err := w.step(func(_ uint32, sl *store.Slot) (cost int) {
-			if sl.State.Shown() == 0 || sl.State == store.Burying {
-				return 0
+			if sl.State.Shown() == 0 || sl.State == store.Burying || sl.State == store.Requeuing {
+				return 0 // the last two count as dead
 			}
 			due := sl.Next
 			// Only of a task whose next attempt is its first is that its deadline.
@@ -419,6 +423,31 @@ func (s *Engine) Waves(ctx context.Context, q task.WaveQuery) (task.Wave, error)
 	})
 	all.AddTo(&v)
 	return v, nil
+}
+
+// lookAtWave begins a walk that is alone in looking at what ends. looked ends it. Errors: why ctx
+// has ended.
+func lookAtWave(ctx context.Context, s *Engine, p Pick) (*Walk, error) {
+	select {
+	case s.TopicTable.History.Ended.Looks <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.walkLocked(p, "")
+	s.TopicTable.History.Ended.Look(func(n uint32) bool { return n < w.from || n >= w.end })
+	return w, nil
+}
+
+func (w *Walk) looked() {
+	ended := w.TopicTable.History.Ended
+	for all := false; !all; {
+		w.mu.Lock()
+		all = ended.Looked(AtOnce)
+		w.mu.Unlock()
+	}
+	<-ended.Looks
 }
 
 // open counts a task that has not ended.

@@ -154,22 +154,22 @@ func (t *Topic) idle() bool {
 		t.Workers == 0 && t.Reservers.Queue.Len() == 0 && t.Offloads == 0 && (t.kept == nil || t.kept.idle())
 }
 
-// ended returns the row that counts a task of a topic, which has ended, by its deadline in Unix
+// ended returns what counts a task of a topic in slot n, which has ended, by its deadline in Unix
 // milliseconds. That it has ended now is counted as well.
-func (k *topicTable) ended(t *Topic, due int64) *minutes.Row {
-	row := k.endedIn(t, minutes.MinuteOf(due))
-	row.Last = k.History.Ended.Now
-	return row
+func (k *topicTable) ended(t *Topic, n uint32, due int64) *minutes.Counts {
+	c := k.endedIn(t, n, minutes.MinuteOf(due))
+	c.Last = k.History.Ended.Now
+	return c
 }
 
 // endedIn is ended of a task that has not ended now.
-func (k *topicTable) endedIn(t *Topic, minute int64) *minutes.Row {
+func (k *topicTable) endedIn(t *Topic, n uint32, minute int64) *minutes.Counts {
 	if t.wave == nil || t.wave.Minute != minute {
 		if t.wave = k.History.Ended.Row(t.Name, minute); t.wave == nil {
-			return new(minutes.Row) // of a minute that is not remembered
+			return new(minutes.Counts) // of a minute that is not remembered
 		}
 	}
-	return t.wave
+	return k.History.Ended.In(t.wave, n)
 }
 
 // Topic is tasks.Scheduler.Topic.

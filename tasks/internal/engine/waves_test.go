@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -174,4 +175,48 @@ func TestWaveRequeuedIsNoEnd(t *testing.T) {
 			t.Errorf("%+v; the last end was %v", c, before.LastEnd)
 		}
 	})
+}
+
+// A task that ends while a wave is counted counts once: as what it was when the count came by, or
+// as what has become of it.
+func TestWaveOfTasksThatEnd(t *testing.T) {
+	r := rig.New(t, Config{})
+	minute := time.Now().Truncate(time.Minute)
+	const number, batch = 20_000, 500
+	requests := make([]Request, number)
+	for i := range requests {
+		requests[i] = Request{Topic: "x", Due: minute}
+	}
+	for some := range slices.Chunk(requests, MaxBatch) {
+		_, err := r.ScheduleBatch(t.Context(), some)
+		rig.Want(t, "ScheduleBatch", err, nil)
+	}
+	batches := make(chan int)
+	go func() {
+		defer close(batches)
+		for i := range number / batch {
+			ds, err := r.Reserve(t.Context(), "x", batch, 0, 0)
+			if err != nil || len(ds) != batch {
+				t.Errorf("reserved %d: %v", len(ds), err)
+				return
+			}
+			receipts := make([]string, len(ds))
+			for i := range ds {
+				receipts[i] = ds[i].Receipt()
+			}
+			batches <- i
+			if _, err = r.Settle(t.Context(), Verdict{Verb: []Verb{Ack, Bury}[i%2]}, receipts); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	for i := range batches {
+		if _, c := waveOf(r, minute); c.Open()+c.Ended() != number {
+			t.Errorf("%d tasks are counted in batch %d: %+v", c.Open()+c.Ended(), i, c)
+		}
+	}
+	if _, c := waveOf(r, minute); c.Delivered != number/2 || c.Dead != number/2 {
+		t.Errorf("at the end: %+v", c)
+	}
 }

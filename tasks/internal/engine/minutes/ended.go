@@ -23,6 +23,48 @@ type Ended struct {
 	named   int   // rows with a topic of their own
 	Since   int64 // when counting began, Unix ms
 	Now     int64 // when it was turned last, Unix ms
+
+	counted func(slot uint32) bool // see Look
+	late    []*Row                 // those with late ends
+	// Looks has room for who looks.
+	Looks chan struct{}
+}
+
+// NewEnded returns one that has counted nothing.
+func NewEnded() *Ended { return &Ended{Looks: make(chan struct{}, 1)} }
+
+// Look begins a look at a wave by a caller that goes over the slots of tasks, and counts those that
+// have not ended. A task that ends once it was counted, as counted reports of its slot, counts as
+// ended only after the look.
+func (e *Ended) Look(counted func(slot uint32) bool) { e.counted = counted }
+
+// Looked ends a look. It counts late ends in at most n rows, and reports whether these were all.
+func (e *Ended) Looked(n int) (all bool) {
+	e.counted = nil
+	for n = min(n, len(e.late)); n > 0; n-- {
+		r := e.late[len(e.late)-1]
+		e.late = e.late[:len(e.late)-1]
+		r.Counts, r.late = r.All(), nil
+	}
+	return len(e.late) == 0
+}
+
+// In returns what counts an end in a row, of a task in a slot.
+func (e *Ended) In(r *Row, slot uint32) *Counts {
+	if e.counted == nil {
+		return &r.Counts
+	}
+	return e.inLook(r, slot)
+}
+
+func (e *Ended) inLook(r *Row, slot uint32) *Counts {
+	if !e.counted(slot) {
+		return &r.Counts
+	}
+	if r.late == nil {
+		r.late, e.late = new(Counts), append(e.late, r)
+	}
+	return r.late
 }
 
 // A minuteRows has the rows of one minute. Rows are only added, so that they can be visited in
@@ -38,6 +80,16 @@ type Row struct {
 	Topic  string // empty: others, beyond MaxRows
 	Minute int64  // Unix
 	Counts
+	late *Counts // see Ended.Look
+}
+
+// All returns the counts with late ends.
+func (r *Row) All() Counts {
+	c := r.Counts
+	if r.late != nil {
+		c.add(r.late)
+	}
+	return c
 }
 
 // Counts say how tasks have ended. Those of a node may be less than 0: a task that has died at
@@ -128,8 +180,7 @@ func (c *Counts) Wave() task.WaveCounts {
 	return w
 }
 
-// Add adds what another row counts.
-func (c *Counts) Add(o *Counts) {
+func (c *Counts) add(o *Counts) {
 	c.Delivered += o.Delivered
 	c.Dead += o.Dead
 	c.Cancelled += o.Cancelled

@@ -43,3 +43,37 @@ func TestEnded(t *testing.T) {
 		t.Errorf("after days there are %d rows", e.named)
 	}
 }
+
+// What ends once a look has counted it counts as ended after the look, and for others at once.
+func TestEndedInALook(t *testing.T) {
+	e := NewEnded()
+	e.Turn(1_800_000_000_000)
+	now := MinuteOf(e.Now)
+	passed := uint32(0)
+	e.Look(func(slot uint32) bool { return slot < passed })
+	check := func(what string, delivered, all int64) {
+		t.Helper()
+		r := e.Row("x", now)
+		if c := r.All(); r.Delivered != delivered || c.Delivered != all {
+			t.Errorf("%s: %d are delivered, and %d in all; want %d, %d", what, r.Delivered, c.Delivered, delivered, all)
+		}
+	}
+	e.In(e.Row("x", now), 7).Delivered++
+	check("before it is counted", 1, 1)
+	passed = 8
+	for range 2 {
+		e.In(e.Row("x", now), 7).Delivered++
+		e.In(e.Row("y", now), 7).Dead++
+		e.In(e.Row("x", now), 9).Delivered++
+	}
+	check("once it is counted", 3, 5)
+	if e.Looked(1) || !e.Looked(1) {
+		t.Error("it adds other rows than those with late ends")
+	}
+	check("after the look", 5, 5)
+	if r := e.Row("y", now); r.Dead != 2 {
+		t.Errorf("%d are dead", r.Dead)
+	}
+	e.In(e.Row("x", now), 7).Delivered++
+	check("without a look", 6, 6)
+}

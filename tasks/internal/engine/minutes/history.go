@@ -33,7 +33,7 @@ func (h *History) Now() *PastMinute { return &h.minutes[h.at] }
 func (h *History) Turn(wall time.Time, now time.Duration) {
 	h.Turned = now
 	if h.Ended == nil {
-		h.Ended = new(Ended)
+		h.Ended = NewEnded()
 	}
 	h.Ended.Turn(wall.UnixMilli())
 	if h.since.IsZero() {
