@@ -196,8 +196,8 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 		about: "The counts are those of all nodes. " + reachAbout, fails: kinds{invalid}}, s.stats)
 	add(a, route{id: "diagnosis", shared: true, allow: readers, method: "GET", path: "/v1/diagnosis", summary: "What is wrong, the causes first",
 		about: "With the ledger, with nodes, with topics, as the node that is asked sees them. The dashboard and lapse top show this. " + reachAbout, fails: kinds{invalid, closing}}, s.diagnosis)
-	add(a, route{id: "history", shared: true, allow: readers | allTopics, method: "GET", path: "/v1/history", summary: "What has happened, by the minute for a day or by the hour for a month",
-		about: "Of all topics together or of one, added up over all nodes. It is kept with the ledger once a minute, so that it survives the restart and the death of a node: what a node that was killed had counted in its last minute is lost. In memory alone (--memory) it ends with the process. Of a topic, a node knows those minutes in which it was one of the 32 with most activity. " + reachAbout,
+	add(a, route{id: "history", shared: true, allow: readers, method: "GET", path: "/v1/history", summary: "What has happened, by the minute for a day or by the hour for a month",
+		about: "Of all topics together or of one, added up over all nodes. It is kept with the ledger once a minute, so that it survives the restart and the death of a node: what a node that was killed had counted in its last minute is lost. In memory alone (--memory) it ends with the process. Of a topic, a node knows those minutes in which it was one of the 32 with most activity. A token for some topics must name one. " + reachAbout,
 		fails: kinds{invalid}}, s.history)
 	add(a, route{id: "audit", allow: readers, method: "GET", path: "/v1/audit", summary: "Who did what",
 		about: "Acts on many tasks, on topics and on nodes, and operators' acts on one task: those of sessions, of the command line, and of requests with the header Lapse-Operator. Of all nodes, the latest first, for a month. It is kept with the ledger, a second or so later. A token for some topics sees acts on these alone, and pages may be short.",

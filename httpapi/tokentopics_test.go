@@ -61,13 +61,13 @@ var ofOthers = map[string]struct {
 	"GET /v1/search":                     {path: "/v1/search?q=theirs", status: 200},
 	"GET /v1/audit":                      {path: "/v1/audit?topic=foreign", status: 403},
 	"GET /v1/forecast":                   {path: "/v1/forecast?topic=foreign", status: 403},
+	"GET /v1/history":                    {path: "/v1/history?topic=foreign", status: 403},
 	"GET /v1/waves":                      {path: "/v1/waves?from=2026-01-31T12:00:00Z&topic=foreign", status: 403},
 	"GET /v1/events":                     {path: "/v1/events?topic=own.a&topic=foreign", status: 403},
 
 	// These report on all topics.
-	"GET /v1/stats":   {status: 403, problem: "forbidden"},
-	"GET /v1/history": {status: 403, problem: "forbidden"},
-	"GET /metrics":    {status: 403, problem: "forbidden"},
+	"GET /v1/stats": {status: 403, problem: "forbidden"},
+	"GET /metrics":  {status: 403, problem: "forbidden"},
 
 	// These report on none.
 	"GET /v1/nodes":       {status: 200},
@@ -84,6 +84,24 @@ var ofOthers = map[string]struct {
 	"GET /problems/:name": {path: "/problems/invalid", status: 200},
 
 	"GET /assets/:build/*file": {path: "/assets/0/app.js", status: 200},
+}
+
+// A limited token reads figures of its own topics. Those of all topics together are not told.
+func TestLimitedTokenReadsFiguresOfItsTopics(t *testing.T) {
+	r := limitedRig(t)
+	for _, scope := range []string{"fleet", "node"} {
+		for _, path := range []string{"/v1/history?", "/v1/forecast?", "/v1/counts?", "/v1/waves?from=2026-01-31T12:00:00Z&"} {
+			path += "scope=" + scope
+			r.want(r.do("GET", path+"&topic=own.a", "", bearer("own")), 200)
+			r.refused(r.do("GET", path+"&topic=foreign", "", bearer("own")), 403, "forbidden", "topic")
+			a := r.do("GET", path, "", bearer("own"))
+			if strings.HasPrefix(path, "/v1/history") {
+				r.refused(a, 403, "forbidden", "topic")
+			} else if r.want(a, 200); strings.Contains(string(a.body), "foreign") {
+				t.Errorf("%s tells of other topics: %s", path, a.body)
+			}
+		}
+	}
 }
 
 // The reports of nodes count the tasks of all topics, so a limited token does not get them.

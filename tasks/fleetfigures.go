@@ -138,11 +138,10 @@ func grantedMarks(ctx context.Context, marks []Mark) []Mark {
 	return slices.DeleteFunc(marks, func(m Mark) bool { return m.Topic != "" && !task.AnyMatches(task.PatternsOf(ctx), m.Topic) })
 }
 
+// checkPast refuses a query of all topics from a caller that may use some.
 func (s *Scheduler) checkPast(ctx context.Context, q PastQuery) (PastQuery, error) {
-	if q.Topic != "" {
-		if err := engine.Granted(ctx, q.Topic); err != nil {
-			return q, err
-		}
+	if err := engine.Granted(ctx, q.Topic); err != nil {
+		return q, err
 	}
 	return q.Checked(s.engine.Config.Clock())
 }

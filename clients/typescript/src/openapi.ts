@@ -257,7 +257,7 @@ export interface paths {
         };
         /**
          * What has happened, by the minute for a day or by the hour for a month
-         * @description Of all topics together or of one, added up over all nodes. It is kept with the ledger once a minute, so that it survives the restart and the death of a node: what a node that was killed had counted in its last minute is lost. In memory alone (--memory) it ends with the process. Of a topic, a node knows those minutes in which it was one of the 32 with most activity. A node that does not answer within a second is named in missing. What other nodes have answered may be a second old. With scope=node the figures are those of the node that is asked alone. Needs the scope read.
+         * @description Of all topics together or of one, added up over all nodes. It is kept with the ledger once a minute, so that it survives the restart and the death of a node: what a node that was killed had counted in its last minute is lost. In memory alone (--memory) it ends with the process. Of a topic, a node knows those minutes in which it was one of the 32 with most activity. A token for some topics must name one. A node that does not answer within a second is named in missing. What other nodes have answered may be a second old. With scope=node the figures are those of the node that is asked alone. Needs the scope read.
          */
         get: operations["history"];
         put?: never;

@@ -47,7 +47,7 @@ export function Topic({name, diagnosis, may}) {
       </${Section}>
       <${LastErrors} topic=${t} retrying=${retrying} />
     </div>
-    ${settled(waiting) && settled(retrying) ? html`${may("all") ? html`<div class="charts"><${LastHour} topic=${name} oldest=${oldestOf(t.counts)} diagnosis=${diagnosis.data} /></div>` : null}
+    ${settled(waiting) && settled(retrying) ? html`<div class="charts"><${LastHour} topic=${name} oldest=${oldestOf(t.counts)} diagnosis=${diagnosis.data} /></div>
     <${Forecast} topic=${name} hour=${hour} />
     <${Section} title="Settings" side=${html`<a href=${link("log", "", {topic: name})}>Who changed them</a> · ${t.revision === 0 ? "defaults" : "revision " + t.revision} <${Copy} text=${() => curlOf("GET", topicPath(name))} what="the call for the topic as curl" label="Copy as curl" />`}>
       <dl class="facts wide">${settingsInWords(t).map(([what, value]) => html`<dt key=${what}>${what}</dt><dd>${value}</dd>`)}</dl>
