@@ -45,7 +45,7 @@ type TroubleKind string
 
 // The kinds of troubles, those first that cause others.
 const (
-	// TroubleLedger: it does not answer.
+	// TroubleLedger: it does not answer writes, or the reads by which nodes see one another.
 	TroubleLedger TroubleKind = "ledger"
 	// TroubleRefusing: the ledger answers, and takes no new tasks.
 	TroubleRefusing TroubleKind = "refusing"
@@ -200,12 +200,27 @@ func (v *Sight) ofLedger(d *Diagnosis) {
 	r := &v.Readiness
 	switch {
 	case r.LedgerOK:
+		v.ofPolls(d)
 	case r.Storage.Err != nil:
 		d.add(TroubleLedger, "", r.Storage.LastAnswer, r.Storage.Err.Error())
 	case r.Stalled > 0:
 		d.add(TroubleLedger, "", v.At.Add(-r.Stalled), r.Condition)
 	default:
 		d.add(TroubleRefusing, "", time.Time{}, r.Condition)
+	}
+}
+
+// ofPolls tells that the ledger does not answer where only the look at other nodes has shown it so
+// far: that is the cause of it that nothing is known of them.
+func (v *Sight) ofPolls(d *Diagnosis) {
+	var since time.Time
+	for i := range v.Nodes {
+		if n := &v.Nodes[i]; n.State() == NodeUnknown && v.At.Add(-n.Silent).After(since) {
+			since = v.At.Add(-n.Silent)
+		}
+	}
+	if !since.IsZero() {
+		d.add(TroubleLedger, "", since, "the heartbeats of other nodes cannot be read")
 	}
 }
 

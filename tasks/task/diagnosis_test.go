@@ -54,6 +54,8 @@ func TestDiagnosis(t *testing.T) {
 			"n3 is down, and its tasks wait; order.unpaid is late.", "silent late"},
 		"ledger": {Sight{Readiness: down, Nodes: []Node{self, unknown("n2"), unknown("n3")}, Reach: missing("n3"), Topics: []Topic{late}},
 			"The ledger does not answer; nothing is known of n2 and n3; order.unpaid is late.", "ledger unknown unknown late"},
+		"ledger, and no write has shown it yet": {Sight{Readiness: well, Nodes: []Node{self, unknown("n2"), unknown("n3")}, Reach: missing("n3"), Topics: []Topic{late}},
+			"The ledger does not answer; nothing is known of n2 and n3; order.unpaid is late.", "ledger unknown unknown late"},
 		"unheard":  {Sight{Readiness: well, Nodes: []Node{self, live("n2")}, Reach: missing("n2")}, "n2 does not answer.", "unheard"},
 		"nameless": {Sight{Readiness: well, Nodes: []Node{self}, Reach: missing("")}, "The rest of the fleet does not answer.", "unheard"},
 		"catching": {Sight{Readiness: well, Nodes: []Node{self, catching}, Reach: Reach{Missing: []*NodeError{{Node: "n2", Err: ErrReplaying}}}},
@@ -90,6 +92,10 @@ func TestDiagnosis(t *testing.T) {
 	}
 	s := Sight{At: at, Readiness: down, Nodes: []Node{silent}}
 	if d := s.Diagnose(); !d.Troubles[1].Since.Equal(at.Add(-40*time.Second)) || !d.Troubles[0].Since.Equal(at.Add(-7*time.Second)) || d.Troubles[0].Detail != "no answer in 5s" {
+		t.Errorf("%+v", d)
+	}
+	s = Sight{At: at, Readiness: well, Nodes: []Node{self, unknown("n2")}}
+	if d := s.Diagnose(); !d.Troubles[0].Since.Equal(at.Add(-7 * time.Second)) {
 		t.Errorf("%+v", d)
 	}
 	for _, fleet := range []struct {

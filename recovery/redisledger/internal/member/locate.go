@@ -134,7 +134,7 @@ func (m *Member) KeysOf(ctx context.Context, id string) (layout.ShardKeys, error
 const ownersFresh = time.Second
 
 // What is known of the other nodes is of the last poll that was answered. It holds until
-// missedPolls are overdue, and for leastUnseen.
+// missedPolls are overdue, or one was refused, and for leastUnseen.
 const (
 	missedPolls = 3
 	leastUnseen = time.Second
@@ -157,7 +157,7 @@ func (m *Member) Nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	looked := time.Since(w.asked)
-	unseen = time.Since(w.answered) > max(missedPolls*m.FailoverAfter/pollsPerFailover, leastUnseen)
+	unseen = w.unseenLocked(m.FailoverAfter, time.Now())
 	var own, adopted map[layout.Holder]int
 	if counts {
 		own, adopted = w.shardCountsLocked()
@@ -189,6 +189,15 @@ func (m *Member) Nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 		nodes = append(nodes, n)
 	}
 	return nodes, nil
+}
+
+// unseenLocked reports whether the other nodes cannot be seen now.
+func (w *watch) unseenLocked(failoverAfter time.Duration, now time.Time) bool {
+	holds := leastUnseen
+	if !w.broken {
+		holds = max(holds, missedPolls*failoverAfter/pollsPerFailover)
+	}
+	return now.Sub(w.answered) > holds
 }
 
 // shardCountsLocked counts the shards that each process holds: own ones of its node, and others.

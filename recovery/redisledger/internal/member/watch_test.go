@@ -101,3 +101,20 @@ func TestOwnersPollPause(t *testing.T) {
 		}
 	}
 }
+
+// What is known of other nodes holds while polls are answered or under way, and after one that was
+// refused for a second alone.
+func TestUnseen(t *testing.T) {
+	now := time.Now()
+	const failoverAfter = 20 * time.Second // a poll each second
+	for _, c := range []struct {
+		ago    time.Duration
+		broken bool
+		unseen bool
+	}{{900 * time.Millisecond, true, false}, {1100 * time.Millisecond, true, true}, {2900 * time.Millisecond, false, false}, {3100 * time.Millisecond, false, true}} {
+		w := watch{answered: now.Add(-c.ago), broken: c.broken}
+		if unseen := w.unseenLocked(failoverAfter, now); unseen != c.unseen {
+			t.Errorf("%v after an answer, refused since: %v: %v", c.ago, c.broken, unseen)
+		}
+	}
+}
