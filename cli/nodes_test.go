@@ -112,7 +112,7 @@ func TestFiguresOfTheFleet(t *testing.T) {
 	if got := counts(n1, "--scope", "node"); !strings.HasSuffix(got, "[n1] []") {
 		t.Errorf("got %s", got)
 	}
-	n1.prints([]string{"stats"}, "  counts of    n1, n2\n")
+	n1.prints([]string{"stats"}, "  counts of    n1, n2; the last 5 min without what n1, n2 had counted until ")
 	n1.prints([]string{"topics", "get", "x", "--scope", "node"}, "node n1 alone")
 	n1.prints([]string{"topics", "list"}, "x      2 ")
 	n1.prints([]string{"topics", "list", "--sort", "worst", "--search", "X"}, "x      2 ")

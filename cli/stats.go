@@ -151,7 +151,18 @@ func coverage(r *client.Reach) string {
 	if len(r.Missing) > 0 {
 		text += "; missing: " + missing(r)
 	}
+	if lacks := lacksRecent(r); lacks != "" {
+		text += "; " + lacks
+	}
 	return text
+}
+
+// lacksRecent says what figures of the last 5 minutes lack, "" if nothing.
+func lacksRecent(r *client.Reach) string {
+	if len(r.RecentWithout) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the last 5 min without what %s had counted until %s", plain(strings.Join(r.RecentWithout, ", ")), r.RecentSince.UTC().Format(time.TimeOnly+" MST"))
 }
 
 // missing names the nodes whose figures are missing, and says why.

@@ -96,6 +96,8 @@ func (m *topModel) head() []string {
 	lines = append(lines, m.wrong()...)
 	if r := &m.seen.page.Reach; len(r.Missing) > 0 {
 		lines = append(lines, m.line(badText, "without the figures of "+missing(r)))
+	} else if lacks := lacksRecent(r); lacks != "" {
+		lines = append(lines, m.line(softText, lacks))
 	}
 	s := m.seen.stats
 	if s == nil {

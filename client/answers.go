@@ -422,6 +422,12 @@ type Reach struct {
 	// a second, or send no heartbeat while they hold tasks, or still read their tasks after a
 	// start or an adoption.
 	Missing []MissingNode `json:"missing"`
+	// Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
+	// nodes: what the nodes in recent_without had counted before has ended with their processes.
+	// Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+	RecentSince *time.Time `json:"recent_since,omitempty"`
+	// Names of nodes that have started or ended in the last 5 minutes.
+	RecentWithout []string `json:"recent_without,omitempty"`
 }
 
 // MissingNode is a node whose figures are not in an answer.

@@ -25,6 +25,9 @@ type Reach struct {
 	Scope   string        `json:"scope" enum:"fleet,node" doc:"fleet: the figures are those of all nodes. node: of the node that was asked alone."`
 	Covers  []string      `json:"covers" nullable:"false" doc:"Names of the nodes whose figures are in the answer."`
 	Missing []MissingNode `json:"missing" nullable:"false" doc:"Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption."`
+
+	RecentSince   string   `json:"recent_since,omitempty" format:"date-time" doc:"Since when figures of the last 5 minutes, such as recent and failed_recent, are of all nodes: what the nodes in recent_without had counted before has ended with their processes. Left out if they lack nothing, and where no other node shares the ledger: see uptime."`
+	RecentWithout []string `json:"recent_without,omitempty" doc:"Names of nodes that have started or ended in the last 5 minutes."`
 }
 
 // MissingNode is a node whose figures are not in an answer.
@@ -34,7 +37,10 @@ type MissingNode struct {
 }
 
 func wireReach(r *tasks.Reach) Reach {
-	wire := Reach{Scope: scopeFleet, Covers: append([]string{}, r.Nodes...), Missing: make([]MissingNode, len(r.Missing))}
+	wire := Reach{
+		Scope: scopeFleet, Covers: append([]string{}, r.Nodes...), Missing: make([]MissingNode, len(r.Missing)),
+		RecentSince: formatInstant(r.RecentSince), RecentWithout: r.RecentWithout,
+	}
 	for i, m := range r.Missing {
 		wire.Missing[i] = MissingNode{m.Node, m.Err.Error()}
 	}

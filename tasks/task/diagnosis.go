@@ -136,6 +136,11 @@ func (v *Sight) Diagnose() Diagnosis {
 	wrong := false
 	for i := range v.Topics {
 		list := v.Topics[i].Troubles(v.At)
+		for k := range list {
+			if list[k].Kind == TroubleFailing {
+				list[k].Detail += v.Reach.recent()
+			}
+		}
 		d.Troubles = append(d.Troubles, list...)
 		wrong = slices.ContainsFunc(list, func(t Trouble) bool { return t.Grave })
 	}

@@ -356,6 +356,12 @@ class DeadReasons(TypedDict):
     missing: list[MissingNode]
     reasons: list[DeadReason]
     scope: Literal["fleet", "node"]
+    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
+    # nodes: what the nodes in recent_without had counted before has ended with their processes.
+    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+    recent_since: NotRequired[str]
+    # Names of nodes that have started or ended in the last 5 minutes.
+    recent_without: NotRequired[Any]
 
 
 class Diagnosis(TypedDict):
@@ -380,6 +386,12 @@ class Diagnosis(TypedDict):
     more_topics: bool
     scope: Literal["fleet", "node"]
     troubles: list[Trouble]
+    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
+    # nodes: what the nodes in recent_without had counted before has ended with their processes.
+    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+    recent_since: NotRequired[str]
+    # Names of nodes that have started or ended in the last 5 minutes.
+    recent_without: NotRequired[Any]
 
 
 class Event(TypedDict):
@@ -476,6 +488,12 @@ Forecast = TypedDict("Forecast", {
     'ready': 'int',
     'scope': 'Literal["fleet", "node"]',
     'step': 'str',
+    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
+    # nodes: what the nodes in recent_without had counted before has ended with their processes.
+    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+    'recent_since': 'NotRequired[str]',
+    # Names of nodes that have started or ended in the last 5 minutes.
+    'recent_without': 'NotRequired[Any]',
 })
 
 
@@ -515,6 +533,12 @@ class FoundPart(TypedDict):
     tasks: list[FoundTask]
     topics: list[FoundName]
     next_cursor: NotRequired[str]
+    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
+    # nodes: what the nodes in recent_without had counted before has ended with their processes.
+    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+    recent_since: NotRequired[str]
+    # Names of nodes that have started or ended in the last 5 minutes.
+    recent_without: NotRequired[Any]
 
 
 class FoundTask(TypedDict):
@@ -1493,6 +1517,12 @@ class TaskCounts(TypedDict):
     scope: Literal["fleet", "node"]
     topics: list[TopicTaskCounts]
     total: StateCounts
+    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
+    # nodes: what the nodes in recent_without had counted before has ended with their processes.
+    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+    recent_since: NotRequired[str]
+    # Names of nodes that have started or ended in the last 5 minutes.
+    recent_without: NotRequired[Any]
 
 
 class TaskPage(TypedDict):
@@ -1626,6 +1656,12 @@ class TopicList(TypedDict):
     topics: list[Topic]
     matched: NotRequired[int]
     next_cursor: NotRequired[str]
+    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
+    # nodes: what the nodes in recent_without had counted before has ended with their processes.
+    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+    recent_since: NotRequired[str]
+    # Names of nodes that have started or ended in the last 5 minutes.
+    recent_without: NotRequired[Any]
 
 
 class TopicTaskCounts(TypedDict):
@@ -1722,6 +1758,12 @@ Wave = TypedDict("Wave", {
     'to': 'str',
     'topics': 'list[WaveTopic]',
     'total': 'WaveCounts',
+    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
+    # nodes: what the nodes in recent_without had counted before has ended with their processes.
+    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+    'recent_since': 'NotRequired[str]',
+    # Names of nodes that have started or ended in the last 5 minutes.
+    'recent_without': 'NotRequired[Any]',
 })
 
 

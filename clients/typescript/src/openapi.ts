@@ -1344,6 +1344,13 @@ export interface components {
             /** @description Those of most tasks first. */
             reasons: components["schemas"]["DeadReason"][];
             /**
+             * Format: date-time
+             * @description Since when figures of the last 5 minutes, such as recent and failed_recent, are of all nodes: what the nodes in recent_without had counted before has ended with their processes. Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+             */
+            recent_since?: string;
+            /** @description Names of nodes that have started or ended in the last 5 minutes. */
+            recent_without?: string[] | null;
+            /**
              * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
              * @enum {string}
              */
@@ -1365,6 +1372,13 @@ export interface components {
             missing: components["schemas"]["MissingNode"][];
             /** @description There are further topics, and the trouble of the last of those that were looked at is grave. */
             more_topics: boolean;
+            /**
+             * Format: date-time
+             * @description Since when figures of the last 5 minutes, such as recent and failed_recent, are of all nodes: what the nodes in recent_without had counted before has ended with their processes. Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+             */
+            recent_since?: string;
+            /** @description Names of nodes that have started or ended in the last 5 minutes. */
+            recent_without?: string[] | null;
             /**
              * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
              * @enum {string}
@@ -1495,6 +1509,13 @@ export interface components {
              */
             ready: number;
             /**
+             * Format: date-time
+             * @description Since when figures of the last 5 minutes, such as recent and failed_recent, are of all nodes: what the nodes in recent_without had counted before has ended with their processes. Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+             */
+            recent_since?: string;
+            /** @description Names of nodes that have started or ended in the last 5 minutes. */
+            recent_without?: string[] | null;
+            /**
              * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
              * @enum {string}
              */
@@ -1536,6 +1557,13 @@ export interface components {
              * @description Of about how many, those of the nodes in missing not among them.
              */
             of: number;
+            /**
+             * Format: date-time
+             * @description Since when figures of the last 5 minutes, such as recent and failed_recent, are of all nodes: what the nodes in recent_without had counted before has ended with their processes. Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+             */
+            recent_since?: string;
+            /** @description Names of nodes that have started or ended in the last 5 minutes. */
+            recent_without?: string[] | null;
             /**
              * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
              * @enum {string}
@@ -1595,6 +1623,13 @@ export interface components {
             missing: components["schemas"]["MissingNode"][];
             /** @description The oldest first, without gaps. The last one is under way, unless to is in the past. */
             points: components["schemas"]["HistoryPoint"][];
+            /**
+             * Format: date-time
+             * @description Since when figures of the last 5 minutes, such as recent and failed_recent, are of all nodes: what the nodes in recent_without had counted before has ended with their processes. Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+             */
+            recent_since?: string;
+            /** @description Names of nodes that have started or ended in the last 5 minutes. */
+            recent_without?: string[] | null;
             /**
              * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
              * @enum {string}
@@ -2553,6 +2588,13 @@ export interface components {
             node: string;
             nodes: components["schemas"]["NodesStats"];
             /**
+             * Format: date-time
+             * @description Since when figures of the last 5 minutes, such as recent and failed_recent, are of all nodes: what the nodes in recent_without had counted before has ended with their processes. Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+             */
+            recent_since?: string;
+            /** @description Names of nodes that have started or ended in the last 5 minutes. */
+            recent_without?: string[] | null;
+            /**
              * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
              * @enum {string}
              */
@@ -2786,6 +2828,13 @@ export interface components {
              */
             of: number;
             /**
+             * Format: date-time
+             * @description Since when figures of the last 5 minutes, such as recent and failed_recent, are of all nodes: what the nodes in recent_without had counted before has ended with their processes. Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+             */
+            recent_since?: string;
+            /** @description Names of nodes that have started or ended in the last 5 minutes. */
+            recent_without?: string[] | null;
+            /**
              * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
              * @enum {string}
              */
@@ -2923,6 +2972,13 @@ export interface components {
             paused: boolean;
             /** @description Absent: no bound. */
             rate?: components["schemas"]["Rate"];
+            /**
+             * Format: date-time
+             * @description Since when figures of the last 5 minutes, such as recent and failed_recent, are of all nodes: what the nodes in recent_without had counted before has ended with their processes. Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+             */
+            recent_since?: string;
+            /** @description Names of nodes that have started or ended in the last 5 minutes. */
+            recent_without?: string[] | null;
             retry: components["schemas"]["Retry"];
             /**
              * Format: int64
@@ -2957,6 +3013,13 @@ export interface components {
             missing: components["schemas"]["MissingNode"][];
             /** @description For the page after this one. Left out at the end. */
             next_cursor?: string;
+            /**
+             * Format: date-time
+             * @description Since when figures of the last 5 minutes, such as recent and failed_recent, are of all nodes: what the nodes in recent_without had counted before has ended with their processes. Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+             */
+            recent_since?: string;
+            /** @description Names of nodes that have started or ended in the last 5 minutes. */
+            recent_without?: string[] | null;
             /**
              * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
              * @enum {string}
@@ -3067,6 +3130,13 @@ export interface components {
             missing: components["schemas"]["MissingNode"][];
             /** @description Further topics together. */
             others: components["schemas"]["WaveCounts"];
+            /**
+             * Format: date-time
+             * @description Since when figures of the last 5 minutes, such as recent and failed_recent, are of all nodes: what the nodes in recent_without had counted before has ended with their processes. Left out if they lack nothing, and where no other node shares the ledger: see uptime.
+             */
+            recent_since?: string;
+            /** @description Names of nodes that have started or ended in the last 5 minutes. */
+            recent_without?: string[] | null;
             /**
              * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
              * @enum {string}

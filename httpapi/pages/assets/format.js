@@ -46,8 +46,17 @@ export function fine(text) {
 }
 
 // lateness shows how late first attempts began: their p99, and the latest of them.
-export const lateness = l => ({value: l.count ? fine(l.p99) : "–",
+const lateness = l => ({value: l.count ? fine(l.p99) : "–",
   note: !l.count ? "no task was due" : millis(l.max) ? "p99; the latest by " + fine(l.max) : "p99; none was late"});
+
+// lacksRecent says what figures of the last 5 minutes lack, "" if nothing.
+export const lacksRecent = answer => (answer?.recent_without ? "without what " + answer.recent_without.join(", ") + " had counted until " + when(answer.recent_since) : "");
+
+// lateFigure is how late the tasks of an answer were in the last 5 minutes.
+export const lateFigure = (recent, answer) => {
+  const f = lateness(recent);
+  return {name: "late", label: "Late by, last 5 min", ...f, note: [f.note, lacksRecent(answer)].filter(Boolean).join("; ")};
+};
 
 export const age = instant => now() - Date.parse(instant);
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/internal/memshard"
@@ -85,7 +86,8 @@ type Member struct {
 	forgotten []bool
 	adopted   bool
 	dead      bool
-	cut       bool // reaches neither the records nor other members
+	died      time.Time // zero: it lives
+	cut       bool      // reaches neither the records nor other members
 	uncertain bool
 	unindexed bool
 	suspect   bool     // it has acquired shards whose ids may not be registered
@@ -123,7 +125,7 @@ func (m *Member) Crash() {
 
 func (m *Member) dieLocked() {
 	if !m.dead {
-		m.dead = true
+		m.dead, m.died = true, time.Now()
 		m.news.end()
 		m.mail.end()
 	}

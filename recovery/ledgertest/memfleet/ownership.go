@@ -84,6 +84,9 @@ func (m *Member) Nodes(ctx context.Context) ([]recovery.Node, error) {
 	asks := make([]func() []byte, len(members))
 	for i, o := range members {
 		nodes[i] = recovery.Node{Name: o.name, Number: o.number, Self: o == m, Live: !o.dead, Shards: o.count, Indexed: !o.unindexed, Spools: o.spool != "", MissingSpools: o.missing}
+		if o.dead {
+			nodes[i].Silent = time.Since(o.died)
+		}
 		asks[i] = o.watcher.Status
 		for _, s := range m.f.shards {
 			if s.holder == o && s.shardID.Node() == o.number {

@@ -95,7 +95,7 @@ const (
 func (s *Cluster) handleStats(_ context.Context, _ string, q statsQuery) (statsReply, error) {
 	reads := !s.engine.IsReplayed() // before the figures are read
 	st := s.figuresOf(q.Total)
-	a := statsReply{reading: reading{reads}, Stats: st.Figures}
+	a := statsReply{reading: s.recently(reads), Stats: st.Figures}
 	fits := st.Beyond == 0 && !q.Total
 	if fits {
 		a.Topics, fits = encodeTopics(st.Topics, q.Bytes)
@@ -183,7 +183,7 @@ func (t *topicSum) add(e *engine.Engine, node string, topics []wireTopic) {
 }
 
 func (s *Cluster) handleTopics(_ context.Context, _ string, q topicsQuery) (a topicsReply, err error) {
-	a.Reads = !s.engine.IsReplayed()
+	a.reading = s.recently(!s.engine.IsReplayed())
 	var page task.TopicPage
 	switch {
 	case q.Name != "":
@@ -267,7 +267,7 @@ func (s *Cluster) FleetTopic(ctx context.Context, name string) (t task.Topic, re
 func (s *Cluster) handleForecast(ctx context.Context, _ string, q forecastQuery) (forecastReply, error) {
 	ctx = task.WithGrant(ctx, &task.Grant{Topics: q.Patterns})
 	f, err := s.ownForecast(ctx, task.Outlook{Topic: q.Topic, Window: q.Window, Step: q.Step}, q.From)
-	return forecastReply{f.Counts, f.Ready, f.Delivering, f.Later, f.Held, f.ReadyPaused, reading{!f.Complete}}, err
+	return forecastReply{f.Counts, f.Ready, f.Delivering, f.Later, f.Held, f.ReadyPaused, reading{Reads: !f.Complete}}, err
 }
 
 // ownForecast is the part of this node, whose Counts are shared: nodes that ask for the same within
@@ -322,7 +322,7 @@ func (s *Cluster) handleWaves(ctx context.Context, _ string, q wavesQuery) (wave
 	ctx = task.WithGrant(ctx, &task.Grant{Topics: q.Patterns})
 	reads := !s.engine.IsReplayed() // before the tasks are counted
 	w, err := s.engine.Waves(ctx, task.WaveQuery{From: time.Unix(q.From, 0).UTC(), To: time.Unix(q.To, 0).UTC(), Topic: q.Topic})
-	return wavesReply{s.Past.Name(), w.Since, w.Topics, w.Others, w.Beyond, !w.Complete, reading{reads}}, err
+	return wavesReply{s.Past.Name(), w.Since, w.Topics, w.Others, w.Beyond, !w.Complete, reading{Reads: reads}}, err
 }
 
 // FleetWaves is tasks.Admin.FleetWaves of a query that was checked.

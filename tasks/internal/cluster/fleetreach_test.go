@@ -324,3 +324,47 @@ func TestFleetTopicOfUnreadSettings(t *testing.T) {
 		}
 	})
 }
+
+// Figures of the last minutes lack what a process had counted that has ended or was started anew
+// since, which any node says for as long as they reach back to it.
+func TestRecentFiguresLackWhatEndedProcessesCounted(t *testing.T) {
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
+		a, b, c := f.Nodes[0], f.Nodes[1], f.Nodes[2]
+		check := func(what string, since time.Time, without ...string) {
+			t.Helper()
+			for _, n := range []*rig.Node{a, c} {
+				_, stats, err := n.FleetStats(t.Context())
+				rig.Want(t, "FleetStats", err, nil)
+				_, topics, err := n.FleetTopics(t.Context(), TopicQuery{Sort: SortWorst})
+				rig.Want(t, "FleetTopics", err, nil)
+				for _, r := range []Reach{stats, topics} {
+					if d := r.RecentSince.Sub(since); !slices.Equal(r.RecentWithout, without) || d.Abs() > 5*time.Second {
+						t.Errorf("%s: %s says that it lacks what %v had counted until %v, want %v, %v", what, n.Name, r.RecentWithout, r.RecentSince, without, since)
+					}
+				}
+			}
+		}
+		rig.Pass(time.Second)
+		check("at first", time.Now().Add(-4*time.Second), "a", "b", "c")
+		rig.Pass(10 * time.Minute)
+		check("at rest", time.Time{})
+		died := time.Now()
+		b.Crash()
+		rig.Pass(2 * time.Minute)
+		check("a node has died", died, "b")
+		rig.Pass(4 * time.Minute)
+		check("it is dead for long", time.Time{})
+		back := time.Now()
+		b.Restart()
+		rig.Pass(time.Minute)
+		check("it is back", back, "b")
+		rig.Pass(5 * time.Minute)
+		check("for long", time.Time{})
+		left := time.Now()
+		b.Stop()
+		rig.Pass(time.Minute)
+		check("it has ended", left, "b")
+		rig.Pass(5 * time.Minute)
+		check("long ago", time.Time{})
+	})
+}

@@ -77,6 +77,7 @@ func gatherNow[Q, A any](ctx context.Context, s *Cluster, wait time.Duration, m 
 		missing = slices.DeleteFunc(missing, func(m *task.NodeError) bool { return m.Node != "" && isOther(m.Node) })
 	}
 	g.reach.Missing = append(g.reach.Missing, missing...)
+	s.noteRecent(ctx, &g.reach)
 	askEach(ctx, s, nodes, m, q, func(node string, reply A, err error) {
 		if err != nil {
 			g.reach.Missing = append(g.reach.Missing, &task.NodeError{Node: node, Err: unanswered(err)})
@@ -85,10 +86,14 @@ func gatherNow[Q, A any](ctx context.Context, s *Cluster, wait time.Duration, m 
 		g.answers = append(g.answers, nodeAnswer[A]{node, reply})
 		p, ok := any(reply).(partial)
 		addTo(&g.reach, node, ok && p.reads())
+		if ok && p.young() > 0 {
+			g.reach.LacksRecent(node, s.engine.Config.Clock().Add(-p.young()))
+		}
 	})
 	slices.SortFunc(g.answers, func(a, b nodeAnswer[A]) int { return strings.Compare(a.node, b.node) })
 	slices.SortFunc(g.reach.Missing, func(a, b *task.NodeError) int { return strings.Compare(a.Node, b.Node) })
 	slices.Sort(g.reach.Nodes)
+	slices.Sort(g.reach.RecentWithout)
 	return g
 }
 
@@ -192,14 +197,45 @@ func addTo(r *task.Reach, node string, reads bool) {
 }
 
 // A partial is an answer that may be about a part of the tasks of its node.
-type partial interface{ reads() bool }
+type partial interface {
+	reads() bool
+	young() time.Duration
+}
 
 // A reading is the part of such an answer that tells.
 type reading struct {
 	Reads bool `json:",omitempty"` // the node still reads its other tasks
+	// Age of the process, if it is younger than task.RecentTime and its figures are of that.
+	Age time.Duration `json:",omitempty"`
 }
 
-func (r reading) reads() bool { return r.Reads }
+func (r reading) reads() bool          { return r.Reads }
+func (r reading) young() time.Duration { return r.Age }
+
+// recently returns what this node says with figures of the last task.RecentTime.
+func (s *Cluster) recently(reads bool) reading {
+	r := reading{Reads: reads}
+	if age := s.engine.Elapsed(); age < task.RecentTime {
+		r.Age = max(1, age)
+	}
+	return r
+}
+
+// noteRecent notes what is missing from figures of the last task.RecentTime since this process is
+// young, or because others have ended. Of those that ended before it began nothing has to be said.
+func (s *Cluster) noteRecent(ctx context.Context, r *task.Reach) {
+	now, age := s.engine.Config.Clock(), s.engine.Elapsed()
+	if age < task.RecentTime {
+		r.LacksRecent(s.NodeName(), now.Add(-age))
+	}
+	nodes, _ := s.Fleet.ledger.Peers(ctx) // nodes that are not known are missing
+	for i := range nodes {
+		n := &nodes[i]
+		if silent := n.Silent + n.Looked; !n.Self && absence(n) != nil && silent < min(task.RecentTime, age-time.Second) {
+			r.LacksRecent(n.Name, now.Add(-silent))
+		}
+	}
+}
 
 // absence returns why a node is not asked; nil if it is.
 func absence(n *recovery.Node) error {

@@ -42,7 +42,7 @@ const (
 )
 
 func (s *Cluster) handleRanks(_ context.Context, _ string, q ranksQuery) (a ranksReply, err error) {
-	a.Reads = !s.engine.IsReplayed()
+	a.reading = s.recently(!s.engine.IsReplayed())
 	ranks := s.ranksOf(&task.TopicQuery{Search: q.Search, Allows: func(name string) bool { return task.AnyMatches(q.Patterns, name) }})
 	a.Matched = len(ranks)
 	if q.Known != 0 && q.Known == ranking.Digest(ranks) {
@@ -198,7 +198,8 @@ func (s *Cluster) describeAll(ctx context.Context, names []string, g *gathered[r
 		sum.add(s.engine, d.answers[i].node, a.Topics)
 		upTo(a.Next)
 	}
-	reach = task.Reach{Nodes: d.reach.Nodes, Missing: slices.Concat(g.reach.Missing, d.reach.Missing)}
+	reach = d.reach
+	reach.Missing = slices.Concat(g.reach.Missing, d.reach.Missing)
 	slices.SortFunc(reach.Missing, func(a, b *task.NodeError) int { return strings.Compare(a.Node, b.Node) })
 	return sum, end, reach, nil
 }

@@ -4,7 +4,7 @@
 import {html, useRef, useState} from "../vendor/preact.js";
 import {get} from "../api.js";
 import {Chart} from "../chart.js";
-import {age, away, count, hourMinute, lateness, plural, span, when} from "../format.js";
+import {age, away, count, hourMinute, lateFigure, plural, span, when} from "../format.js";
 import {Figures, Section, Table, View, partly, settled} from "../parts.js";
 import {isStale, usePoll} from "../poll.js";
 import {go, link, waveOf} from "../route.js";
@@ -38,13 +38,14 @@ export const overdue = (c, bad) => ({name: "overdue", label: "Overdue", value: c
   note: [c.overdue.oldest_at ? "oldest " + span(age(c.overdue.oldest_at)) : "", c.overdue.retrying ? count(c.overdue.retrying) + " retrying" : "", c.overdue.paused ? count(c.overdue.paused) + " paused" : ""].filter(Boolean).join(", ") || "none is"});
 
 // totals are the figures of all topics together.
-function totals(total, soon, late) {
+function totals(stats, soon, late) {
+  const total = stats.total;
   const oldest = total.ready_oldest_at;
   return [
     overdue(total, true),
     {name: "ready", label: "Ready", value: count(total.ready), href: link("tasks", "", {state: "ready"}), bad: late,
       note: oldest ? "the oldest since " + when(oldest) : "all that was due is handed out"},
-    {name: "late", label: "Late by, last 5 min", ...lateness(total.recent)},
+    lateFigure(total.recent, stats),
     {name: "delivering", label: "Being delivered", value: count(total.delivering), href: link("tasks", "", {state: "delivering"})},
     {name: "soon", label: "Due in 10 min", value: soon ?? "–", href: link("tasks", "", {due: "next10m"})},
     {name: "pending", label: "Pending", value: count(total.pending), href: link("tasks", "", {state: "pending"}),
@@ -99,7 +100,7 @@ export function Overview({stats, diagnosis, may}) {
   const late = !!diagnosis.data?.troubles.some(t => t.kind === "late");
   const empty = worst.data?.topics.length === 0 && !s.total.scheduled && !s.total.pending && !s.missing.length;
   return html`<${View} title="Overview" lead=${diagnosis.data?.headline} leadPoll=${diagnosis} poll=${stats} part=${[stats, worst, hour].map(p => partly(p.data)).find(Boolean)}>
-    <${Figures} label="All topics" list=${totals(s.total, soon, late)} />
+    <${Figures} label="All topics" list=${totals(s, soon, late)} />
     ${empty ? html`<${FirstSteps} may=${may} />` : html`<${Section} id="worst" title="Needs a look" poll=${worst} side=${html`<a href=${link("topics")}>All topics</a>`}>
       <${Table} label="Topics with something wrong, the worst first" columns=${worstColumns} rows=${wrong} keyOf=${t => t.name}
         empty=${wrong ? "No topic is late, failing or paused, and none has dead tasks." : worst.fault?.message || "Loading…"} />

@@ -3,7 +3,7 @@
 import {html, useState} from "../vendor/preact.js";
 import {call, get, post, topicPath} from "../api.js";
 import {Copy, curlOf} from "../copy.js";
-import {age, away, count, lateness, plural, span, when} from "../format.js";
+import {age, away, count, lateFigure, plural, span, when} from "../format.js";
 import {Fault, Figures, Pill, Section, Table, View, announce, settled, useAction} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {backTo, link} from "../route.js";
@@ -102,7 +102,7 @@ function figures(t) {
       note: c.retrying ? count(c.retrying) + " retrying" : "none is retrying"},
     {name: "dead", label: "Dead", value: count(c.dead), bad: c.dead > 0, href: link("dead", "", {topic: t.name}),
       note: c.dead_oldest_at ? "the oldest " + away(c.dead_oldest_at) : ""},
-    {name: "late", label: "Late by, last 5 min", ...lateness(c.recent)},
+    lateFigure(c.recent, t),
     {name: "delivered", label: "Delivered", value: count(c.delivered), note: "since the nodes started"},
     {name: "failed", label: "Failed attempts", value: count(failed), note: (t.last_failed_at ? "the last " + away(t.last_failed_at) : "none") + ", since the nodes started"},
   ];

@@ -2,7 +2,7 @@
 
 import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/preact.js";
 import {get} from "../api.js";
-import {age, count, fine, plural, span} from "../format.js";
+import {age, count, fine, lacksRecent, plural, span} from "../format.js";
 import {Pages, Table, View} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {go, link, usePages} from "../route.js";
@@ -56,6 +56,7 @@ export function Topics({params}) {
         autocomplete="off" spellcheck="false" value=${typed} onInput=${e => setTyped(e.target.value)} />`}>
     ${page ? html`<${Table} label="Topics" columns=${columns} rows=${page.topics} keyOf=${t => t.name} sorted=${sort} onSort=${by => show({sort: by})}
         empty=${search ? "No topic has this in its name." : "No topic yet. Schedule a task, and its topic appears here."} />
+      ${page.recent_without ? html`<p class="hint" role="status">The last 5 minutes are ${lacksRecent(page)}.</p>` : null}
       <${Pages} cursors=${cursors} next=${page.next_cursor} go=${setCursors} />` : null}
   </${View}>`;
 }
