@@ -333,9 +333,9 @@ func TestRecentFiguresLackWhatEndedProcessesCounted(t *testing.T) {
 		check := func(what string, since time.Time, without ...string) {
 			t.Helper()
 			for _, n := range []*rig.Node{a, c} {
-				_, stats, err := n.FleetStats(t.Context())
+				_, stats, err := n.Admin().FleetStats(t.Context())
 				rig.Want(t, "FleetStats", err, nil)
-				_, topics, err := n.FleetTopics(t.Context(), TopicQuery{Sort: SortWorst})
+				_, topics, err := n.Admin().FleetTopics(t.Context(), TopicQuery{Sort: SortWorst})
 				rig.Want(t, "FleetTopics", err, nil)
 				for _, r := range []Reach{stats, topics} {
 					if d := r.RecentSince.Sub(since); !slices.Equal(r.RecentWithout, without) || d.Abs() > 5*time.Second {

@@ -95,7 +95,7 @@ func TestFleetWaveOfTasksThatEnd(t *testing.T) {
 	}()
 	q, whole := WaveQuery{From: minute, To: minute.Add(time.Minute)}, 0
 	for ended := range batches {
-		w, reach, err := f.Nodes[ended/batch%3].FleetWaves(t.Context(), q)
+		w, reach, err := f.Nodes[ended/batch%3].Admin().FleetWaves(t.Context(), q)
 		rig.Want(t, "FleetWaves", err, nil)
 		if c := w.Total(); w.Complete && c.Open()+c.Ended() != number {
 			t.Errorf("%d tasks are counted once %d have ended: %+v; %v", c.Open()+c.Ended(), ended, c, reach.Missing)
