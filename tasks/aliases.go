@@ -202,7 +202,7 @@ type Trouble = task.Trouble
 //	type TroubleKind string
 //
 //	const (
-//		// TroubleLedger: it does not answer.
+//		// TroubleLedger: it does not answer writes, or the reads by which nodes see one another.
 //		TroubleLedger TroubleKind = "ledger"
 //		// TroubleRefusing: the ledger answers, and takes no new tasks.
 //		TroubleRefusing TroubleKind = "refusing"
@@ -1541,7 +1541,7 @@ type Peak = task.Peak
 type WaveQuery = task.WaveQuery
 
 // A Wave is all that was due in a span, and its fate. It is no snapshot: a task that ends meanwhile
-// may be counted twice.
+// counts as open or as ended, and one whose shard changes hands twice or not at all.
 //
 //	type Wave struct {
 //		From, To time.Time   // whole minutes
@@ -1965,7 +1965,15 @@ type Stats = task.Stats
 //		// read tasks that they hold, which is ErrReplaying. One without a name stands for all other
 //		// nodes, if the ledger has not told yet which those are.
 //		Missing []*NodeError
+//		// RecentSince is since when figures of the last RecentTime are of all nodes: what those in
+//		// RecentWithout had counted before has ended with their processes. Zero: they lack nothing, or
+//		// no other node shares the ledger.
+//		RecentSince   time.Time
+//		RecentWithout []string // by name
 //	}
+//
+//	// LacksRecent notes that what a node had counted until a time is missing.
+//	func (r *Reach) LacksRecent(node string, until time.Time)
 type Reach = task.Reach
 
 // Figures are those of Stats that add up over nodes, see addUp, and that nodes tell one another.

@@ -27,7 +27,7 @@ func TestDead(t *testing.T) {
 	p.hurries()
 	p.load(r.url + "/#/dead?topic=invoice.send")
 	p.shows("main", "invoice-2")
-	if err := r.Admin().PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
+	if err := r.Admin().PauseTopic(r.Context(), "invoice.send", true); err != nil { // and stays
 		t.Fatal(err)
 	}
 	p.press("Choose invoice-1")
@@ -150,7 +150,7 @@ func TestDeadByReason(t *testing.T) {
 	p.press("order #: HTTP 503")
 	p.shows("#why tr.chosen", "25")
 	p.hides(`[aria-label="Dead tasks"]`, "no such template")
-	if err := r.Admin().PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
+	if err := r.Admin().PauseTopic(r.Context(), "invoice.send", true); err != nil { // and stays
 		t.Fatal(err)
 	}
 	p.content()
@@ -206,7 +206,7 @@ func TestRequeueGroup(t *testing.T) {
 	p.fill(`main [name="group"]`, "campaign-1")
 	p.press("Find")
 	p.hides(`[aria-label="Dead tasks"]`, "news-0")
-	if err := r.Admin().PauseTopic(r.Context(), "newsletter", true); err != nil { // what comes back stays
+	if err := r.Admin().PauseTopic(r.Context(), "newsletter", true); err != nil { // and stays
 		t.Fatal(err)
 	}
 	p.press("Requeue all of these")
@@ -274,7 +274,7 @@ func TestRequeueByTime(t *testing.T) {
 	p.shows("main", "No dead task is as the filter says.")
 	p.pick(`main [name="died"]`, "hour")
 	p.shows("main", "invoice-now")
-	if err := r.Admin().PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
+	if err := r.Admin().PauseTopic(r.Context(), "invoice.send", true); err != nil { // and stays
 		t.Fatal(err)
 	}
 	p.press("Requeue all of these")

@@ -347,6 +347,11 @@ class DeadReasons(TypedDict):
       after a start or an adoption.
     reasons: Those of most tasks first.
     scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    recent_since: Since when figures of the last 5 minutes, such as recent and failed_recent,
+      are of all nodes: what the nodes in recent_without had counted before has ended with their
+      processes. Left out if they lack nothing, and where no other node shares the ledger: see
+      uptime.
+    recent_without: Names of nodes that have started or ended in the last 5 minutes.
     """
     complete: bool
     covers: list[str]
@@ -356,11 +361,7 @@ class DeadReasons(TypedDict):
     missing: list[MissingNode]
     reasons: list[DeadReason]
     scope: Literal["fleet", "node"]
-    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
-    # nodes: what the nodes in recent_without had counted before has ended with their processes.
-    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
     recent_since: NotRequired[str]
-    # Names of nodes that have started or ended in the last 5 minutes.
     recent_without: NotRequired[Any]
 
 
@@ -377,6 +378,11 @@ class Diagnosis(TypedDict):
     scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
     troubles: Causes before consequences: the ledger, nodes, topics, and then what is no trouble
       yet, or meant. Of topics, those of the 20 worst.
+    recent_since: Since when figures of the last 5 minutes, such as recent and failed_recent,
+      are of all nodes: what the nodes in recent_without had counted before has ended with their
+      processes. Left out if they lack nothing, and where no other node shares the ledger: see
+      uptime.
+    recent_without: Names of nodes that have started or ended in the last 5 minutes.
     """
     at: str
     covers: list[str]
@@ -386,11 +392,7 @@ class Diagnosis(TypedDict):
     more_topics: bool
     scope: Literal["fleet", "node"]
     troubles: list[Trouble]
-    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
-    # nodes: what the nodes in recent_without had counted before has ended with their processes.
-    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
     recent_since: NotRequired[str]
-    # Names of nodes that have started or ended in the last 5 minutes.
     recent_without: NotRequired[Any]
 
 
@@ -476,6 +478,11 @@ Forecast = TypedDict("Forecast", {
     # ready: Tasks that are due and wait for their receiver.
     # scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
     # step: Length of each step.
+    # recent_since: Since when figures of the last 5 minutes, such as recent and failed_recent,
+    #   are of all nodes: what the nodes in recent_without had counted before has ended with their
+    #   processes. Left out if they lack nothing, and where no other node shares the ledger: see
+    #   uptime.
+    # recent_without: Names of nodes that have started or ended in the last 5 minutes.
     'complete': 'bool',
     'counts': 'list[int]',
     'covers': 'list[str]',
@@ -488,11 +495,7 @@ Forecast = TypedDict("Forecast", {
     'ready': 'int',
     'scope': 'Literal["fleet", "node"]',
     'step': 'str',
-    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
-    # nodes: what the nodes in recent_without had counted before has ended with their processes.
-    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
     'recent_since': 'NotRequired[str]',
-    # Names of nodes that have started or ended in the last 5 minutes.
     'recent_without': 'NotRequired[Any]',
 })
 
@@ -522,6 +525,11 @@ class FoundPart(TypedDict):
     topics: In the first part only.
     next_cursor: For the next part. A part that has found nothing may have one. Left out at the
       end of the search.
+    recent_since: Since when figures of the last 5 minutes, such as recent and failed_recent,
+      are of all nodes: what the nodes in recent_without had counted before has ended with their
+      processes. Left out if they lack nothing, and where no other node shares the ledger: see
+      uptime.
+    recent_without: Names of nodes that have started or ended in the last 5 minutes.
     """
     complete: bool
     covers: list[str]
@@ -533,11 +541,7 @@ class FoundPart(TypedDict):
     tasks: list[FoundTask]
     topics: list[FoundName]
     next_cursor: NotRequired[str]
-    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
-    # nodes: what the nodes in recent_without had counted before has ended with their processes.
-    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
     recent_since: NotRequired[str]
-    # Names of nodes that have started or ended in the last 5 minutes.
     recent_without: NotRequired[Any]
 
 
@@ -582,6 +586,11 @@ class History(TypedDict):
     since: When the first point begins: nothing is known of what was before. Without points it
       is now.
     step: Length of a point: 1m or 1h.
+    recent_since: Since when figures of the last 5 minutes, such as recent and failed_recent,
+      are of all nodes: what the nodes in recent_without had counted before has ended with their
+      processes. Left out if they lack nothing, and where no other node shares the ledger: see
+      uptime.
+    recent_without: Names of nodes that have started or ended in the last 5 minutes.
     topic: Left out: all topics together.
     unread: Why what the ledger keeps could not be read. Then the answer has only what the nodes
       in covers have in memory: their last hour, with a step of 1h their last two.
@@ -593,6 +602,8 @@ class History(TypedDict):
     scope: Literal["fleet", "node"]
     since: str
     step: str
+    recent_since: NotRequired[str]
+    recent_without: NotRequired[Any]
     topic: NotRequired[str]
     unread: NotRequired[str]
 
@@ -1336,6 +1347,11 @@ class Stats(TypedDict):
     scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
     topics: By name. Empty if there are more than 1,000, or many at many nodes: GET /v1/topics
       lists them.
+    recent_since: Since when figures of the last 5 minutes, such as recent and failed_recent,
+      are of all nodes: what the nodes in recent_without had counted before has ended with their
+      processes. Left out if they lack nothing, and where no other node shares the ledger: see
+      uptime.
+    recent_without: Names of nodes that have started or ended in the last 5 minutes.
     topics_left_out: How many topics there are, at least, if topics leaves them out.
     """
     clock_steps: int
@@ -1355,6 +1371,8 @@ class Stats(TypedDict):
     total: Counts
     uptime: str
     version: str
+    recent_since: NotRequired[str]
+    recent_without: NotRequired[Any]
     topics_left_out: NotRequired[int]
 
 
@@ -1507,6 +1525,11 @@ class TaskCounts(TypedDict):
     scope: fleet: the figures are those of all nodes. node: of the node that was asked alone.
     topics: By topic, those of most tasks first.
     total: Of all topics.
+    recent_since: Since when figures of the last 5 minutes, such as recent and failed_recent,
+      are of all nodes: what the nodes in recent_without had counted before has ended with their
+      processes. Left out if they lack nothing, and where no other node shares the ledger: see
+      uptime.
+    recent_without: Names of nodes that have started or ended in the last 5 minutes.
     """
     complete: bool
     covers: list[str]
@@ -1517,11 +1540,7 @@ class TaskCounts(TypedDict):
     scope: Literal["fleet", "node"]
     topics: list[TopicTaskCounts]
     total: StateCounts
-    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
-    # nodes: what the nodes in recent_without had counted before has ended with their processes.
-    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
     recent_since: NotRequired[str]
-    # Names of nodes that have started or ended in the last 5 minutes.
     recent_without: NotRequired[Any]
 
 
@@ -1604,6 +1623,11 @@ class TopicAnswer(TypedDict):
       topic; left out if there are none.
     on_dead: What follows a dead task. Absent: nothing.
     rate: Absent: no bound.
+    recent_since: Since when figures of the last 5 minutes, such as recent and failed_recent,
+      are of all nodes: what the nodes in recent_without had counted before has ended with their
+      processes. Left out if they lack nothing, and where no other node shares the ledger: see
+      uptime.
+    recent_without: Names of nodes that have started or ended in the last 5 minutes.
     troubles: What is wrong with the topic, the worst first, as GET /v1/diagnosis says it. Left
       out if nothing is.
     undeliverable: Why this node cannot deliver the topic's tasks: it lacks what their settings
@@ -1636,6 +1660,8 @@ class TopicAnswer(TypedDict):
     links: NotRequired[dict[str, str]]
     on_dead: NotRequired[OnDead]
     rate: NotRequired[Rate]
+    recent_since: NotRequired[str]
+    recent_without: NotRequired[Any]
     troubles: NotRequired[list[Trouble]]
     undeliverable: NotRequired[str]
 
@@ -1649,6 +1675,11 @@ class TopicList(TypedDict):
     matched: With search or sort: how many topics all pages have together, at least. Left out if
       there is none.
     next_cursor: For the page after this one. Left out at the end.
+    recent_since: Since when figures of the last 5 minutes, such as recent and failed_recent,
+      are of all nodes: what the nodes in recent_without had counted before has ended with their
+      processes. Left out if they lack nothing, and where no other node shares the ledger: see
+      uptime.
+    recent_without: Names of nodes that have started or ended in the last 5 minutes.
     """
     covers: list[str]
     missing: list[MissingNode]
@@ -1656,11 +1687,7 @@ class TopicList(TypedDict):
     topics: list[Topic]
     matched: NotRequired[int]
     next_cursor: NotRequired[str]
-    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
-    # nodes: what the nodes in recent_without had counted before has ended with their processes.
-    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
     recent_since: NotRequired[str]
-    # Names of nodes that have started or ended in the last 5 minutes.
     recent_without: NotRequired[Any]
 
 
@@ -1746,6 +1773,11 @@ Wave = TypedDict("Wave", {
     # to: Before which it ends, a whole minute.
     # topics: At most 100, those with the most tasks first.
     # total: All topics together.
+    # recent_since: Since when figures of the last 5 minutes, such as recent and failed_recent,
+    #   are of all nodes: what the nodes in recent_without had counted before has ended with their
+    #   processes. Left out if they lack nothing, and where no other node shares the ledger: see
+    #   uptime.
+    # recent_without: Names of nodes that have started or ended in the last 5 minutes.
     'at': 'str',
     'beyond': 'int',
     'complete': 'bool',
@@ -1758,11 +1790,7 @@ Wave = TypedDict("Wave", {
     'to': 'str',
     'topics': 'list[WaveTopic]',
     'total': 'WaveCounts',
-    # Since when figures of the last 5 minutes, such as recent and failed_recent, are of all
-    # nodes: what the nodes in recent_without had counted before has ended with their processes.
-    # Left out if they lack nothing, and where no other node shares the ledger: see uptime.
     'recent_since': 'NotRequired[str]',
-    # Names of nodes that have started or ended in the last 5 minutes.
     'recent_without': 'NotRequired[Any]',
 })
 

@@ -114,7 +114,8 @@ func TestPastIsReadOnce(t *testing.T) {
 		rig.Pass(2 * time.Minute)
 		_, first := pastOf(t, n, PastQuery{From: began})
 		first.Marks = append(first.Marks[:0], Mark{Kind: "changed"})
-		n.Admin().Record(AuditEntry{Verb: "pause", Topic: "t"}) // it is no mark of an answer that is kept
+		// It is no mark of an answer that is kept.
+		n.Admin().Record(AuditEntry{Verb: "pause", Topic: "t"})
 		_, again := pastOf(t, n, PastQuery{From: began})
 		if len(again.Marks) != 1 || again.Marks[0].Kind != "node_started" {
 			t.Errorf("the marks are %+v", again.Marks)

@@ -192,7 +192,7 @@ func (s *Engine) wakeAll() (missed int) {
 const (
 	// unaskedAfter is for how long a receiver may let tasks wait that comes after them.
 	unaskedAfter = 10 * time.Second
-	// unaskedAtOnce bounds the lines that one sweep logs about topics that no receiver has asked for.
+	// unaskedAtOnce bounds the lines that one sweep logs about such topics.
 	unaskedAtOnce = 10
 )
 
