@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"reflect"
 
 	"github.com/lapsehq/lapse/scripts/pair/measure"
 	"github.com/lapsehq/lapse/tasks"
@@ -18,8 +19,9 @@ func init() {
 
 // export reads all tasks that are pending.
 func (b *bout) export(ctx context.Context) (n int, err error) {
+	export := exportOf(b.s)
 	for q := (tasks.ExportQuery{}); ; {
-		page, err := b.s.Admin().Export(ctx, q)
+		page, err := export(ctx, q)
 		if err != nil {
 			return n, err
 		}
@@ -29,4 +31,14 @@ func (b *bout) export(ctx context.Context) (n int, err error) {
 		}
 		q.Cursor = page.Cursor
 	}
+}
+
+// exportOf returns the Export of a scheduler's Admin, or the scheduler's own in a commit in which
+// it has no Admin.
+func exportOf(s *tasks.Scheduler) func(context.Context, tasks.ExportQuery) (tasks.ExportPage, error) {
+	of := reflect.ValueOf(s)
+	if admin := of.MethodByName("Admin"); admin.IsValid() {
+		of = admin.Call(nil)[0]
+	}
+	return of.MethodByName("Export").Interface().(func(context.Context, tasks.ExportQuery) (tasks.ExportPage, error))
 }
