@@ -71,7 +71,7 @@ run: build ## serve on 127.0.0.1:7480 with the ledger in ./lapse-data (RUN_FLAGS
 
 .PHONY: test
 test: redis beanstalkd ## run all tests; installs redis-server and beanstalkd if they are missing
-	$(GO) test -tags $(TAGS) $(TOGETHER) $(EVERYTHING)
+	$(GO) test -tags $(TAGS) $(TOGETHER) -timeout 20m $(EVERYTHING)
 	cd scripts/compare && $(GO) test -tags $(TAGS) $(TOGETHER) ./...
 
 .PHONY: adapters
@@ -207,9 +207,18 @@ cover: ## write coverage.html, and print the coverage of each package
 
 .PHONY: ci
 ci: LEDGERS = disk fleet
-ci: lint vuln test adapters race clients browser fault release-test ## everything that must pass before a change goes in
+# Two at a time: one computes while another waits for servers. What waits most stands beside what
+# computes most. Only one at a time can install what is missing, so that comes first.
+ci: needs ## everything that must pass before a change goes in
+	$(MAKE) -j 2 --output-sync=target LEDGERS="$(LEDGERS)" test fault race browser clients lint release-test adapters vuln
 	$(MAKE) fuzz FUZZTIME=3s
 	$(MAKE) pair BASE="$$(cat bench/base)" PAIRS=3 LIMIT=1.10
+
+.PHONY: needs
+needs: redis beanstalkd redis-clients brokers tools ## install what the tests need and is missing
+	@scripts/need-browser
+	@scripts/need-clients
+	@scripts/need-redis-tests
 
 .PHONY: redis
 redis:
