@@ -126,8 +126,8 @@ func (c *acting) run(ctx context.Context, s *session, a client.Act, done string)
 				return &partial{err, was}
 			}
 			rest := "--cursor " + a.Query.Cursor
-			if !a.DueAt.IsZero() { // the cursor is for this deadline, which may come from a delay
-				rest += " --due-at " + a.DueAt.Format(time.RFC3339Nano)
+			if !a.Due.IsZero() { // the cursor is for this deadline, which may come from a delay
+				rest += " --due-at " + a.Due.Format(time.RFC3339Nano)
 			}
 			return &partial{err, was + "; to go on: " + rest}
 		}

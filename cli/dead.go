@@ -135,7 +135,7 @@ func deadTable(w io.Writer, list []client.Task, now time.Time) {
 		if t.DiedAt != nil {
 			died = relative(*t.DiedAt, now)
 		}
-		rows = append(rows, []string{t.ID, died, string(t.Reason), fmt.Sprint(t.Attempt), relative(t.DueAt, now), short(t.LastError, 80)})
+		rows = append(rows, []string{t.ID, died, string(t.Reason), fmt.Sprint(t.Attempt), relative(t.Due, now), short(t.LastError, 80)})
 	}
 	table(w, rows)
 }
@@ -288,12 +288,12 @@ func (c *deadRequeue) check(bad *faults) {
 }
 
 func (c *deadRequeue) call(ctx context.Context, s *session) error {
-	a := client.Act{Action: client.RequeueAction, DueAt: c.DueAt.Time}
+	a := client.Act{Action: client.RequeueAction, Due: c.DueAt.Time}
 	if _, filtered := c.selected(); filtered && c.Delay.given { // its calls have one deadline
-		a.DueAt = time.Now().Add(c.Delay.Duration).UTC().Truncate(time.Millisecond)
+		a.Due = time.Now().Add(c.Delay.Duration).UTC().Truncate(time.Millisecond)
 	}
 	return c.act(ctx, s, a, "requeued", func() error {
-		r := client.Requeue{IDs: c.ids, All: c.All, Delay: c.Delay.Duration, DueAt: c.DueAt.Time, Headers: c.Header}
+		r := client.Requeue{IDs: c.ids, All: c.All, Delay: c.Delay.Duration, Due: c.DueAt.Time, Headers: c.Header}
 		if c.Payload != "" {
 			var err error
 			if r.Payload, err = input("payload", c.Payload); err != nil {
@@ -301,8 +301,8 @@ func (c *deadRequeue) call(ctx context.Context, s *session) error {
 			}
 		}
 		if c.Delivery != "" {
-			r.Delivery = new(client.Target)
-			_ = json.Unmarshal([]byte(c.Delivery), r.Delivery) // check has read it
+			r.Target = new(client.Target)
+			_ = json.Unmarshal([]byte(c.Delivery), r.Target) // check has read it
 		}
 		done, err := s.RequeueDead(ctx, c.Topic, r)
 		if err == nil && done.Requeued == 0 {

@@ -91,7 +91,7 @@ func TestImportBeanstalkd(t *testing.T) {
 		}
 		tasks[task.Headers["beanstalkd-job"]] = task
 	}
-	if got := tasks[fmt.Sprint(ready)]; string(got.Payload) != `{"order":1}` || got.DueAt.After(time.Now().Add(time.Second)) || got.Headers["beanstalkd-tube"] != "mail" ||
+	if got := tasks[fmt.Sprint(ready)]; string(got.Payload) != `{"order":1}` || got.Due.After(time.Now().Add(time.Second)) || got.Headers["beanstalkd-tube"] != "mail" ||
 		got.Headers["beanstalkd-priority"] != "7" || got.Headers["beanstalkd-ttr"] != "60" || !strings.HasPrefix(got.ID, fmt.Sprintf("beanstalkd:b:%d:", ready)) {
 		t.Errorf("a ready job is %+v", got)
 	}
@@ -101,7 +101,7 @@ func TestImportBeanstalkd(t *testing.T) {
 	if got := tasks[fmt.Sprint(ready+2)]; string(got.Payload) != `"/wA="` || got.Headers["payload-encoding"] != "base64" {
 		t.Errorf("a job of bytes is %+v", got)
 	}
-	if got := tasks[fmt.Sprint(delayed)]; got.State != client.Pending || got.DueAt.Before(began.Add(time.Hour)) || got.DueAt.After(time.Now().Add(time.Hour+2*time.Second)) {
+	if got := tasks[fmt.Sprint(delayed)]; got.State != client.Pending || got.Due.Before(began.Add(time.Hour)) || got.Due.After(time.Now().Add(time.Hour+2*time.Second)) {
 		t.Errorf("a delayed job is %+v", got)
 	}
 	stats, err := mail.Stats()
@@ -135,7 +135,7 @@ func TestImportBeanstalkdRepeated(t *testing.T) {
 			putJob(t, beanstalk.NewTube(dialBeanstalkd(t, addr), state), "1", delay)
 			args[3] = addr
 			wantCounts(t, "repeated", s.imported(args...), map[string]int{"repeated": 1, "deleted": 1})
-			if after := s.task(id); after.State != before.State || !after.DueAt.Equal(before.DueAt) || after.Revision != before.Revision {
+			if after := s.task(id); after.State != before.State || !after.Due.Equal(before.Due) || after.Revision != before.Revision {
 				t.Errorf("%+v became %+v", before, after)
 			}
 		})

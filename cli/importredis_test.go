@@ -100,7 +100,7 @@ func TestImportRedis(t *testing.T) {
 	}
 	for key, id := range map[string]string{"order:1": "order:1", "order:two words": sha("order:two words"), long: sha(long)} {
 		task := s.task(id)
-		if at := source.Do("PEXPIRETIME", key).(int64); task.DueAt.UnixMilli() != at || string(task.Payload) != fmt.Sprintf(`{"key":%q}`, key) {
+		if at := source.Do("PEXPIRETIME", key).(int64); task.Due.UnixMilli() != at || string(task.Payload) != fmt.Sprintf(`{"key":%q}`, key) {
 			t.Errorf("%q: %+v, want it due at %d", key, task, at)
 		}
 	}
@@ -117,7 +117,7 @@ func TestImportRedis(t *testing.T) {
 	source.Do("PERSIST", "order:3")
 	wantCounts(t, "after changes", s.imported(importingFrom(source.URL())...),
 		map[string]int{"repeated": 4, "moved": 1, "kept": 1, "without_ttl": 2})
-	if task := s.task("order:1"); task.DueAt.UnixMilli() != source.Do("PEXPIRETIME", "order:1").(int64) {
+	if task := s.task("order:1"); task.Due.UnixMilli() != source.Do("PEXPIRETIME", "order:1").(int64) {
 		t.Errorf("a deadline did not follow EXPIRE: %+v", task)
 	}
 	got := s.imported(importingFrom(source.URL(), "--cancel-gone")...)
@@ -336,7 +336,7 @@ func TestImportOldRedis(t *testing.T) {
 	}
 	wantCounts(t, "first", s.imported(importingFrom(source.URL())...), map[string]int{"imported": keys})
 	for _, id := range []string{"order:0", "order:777"} {
-		if d := s.task(id).DueAt.Sub(deadline); d < 0 || d > time.Second {
+		if d := s.task(id).Due.Sub(deadline); d < 0 || d > time.Second {
 			t.Errorf("%s is due %s after its key expires", id, d)
 		}
 	}

@@ -108,7 +108,7 @@ func TestImportRedisWatch(t *testing.T) {
 	source.Do("SET", "order:short", "v", "PX", 1)
 	w.becomes("order:new", isPending)
 	w.becomes("order:moved", func(task *client.Task) bool {
-		return task.DueAt.UnixMilli() == source.Do("PEXPIRETIME", "order:moved").(int64)
+		return task.Due.UnixMilli() == source.Do("PEXPIRETIME", "order:moved").(int64)
 	})
 	for _, id := range []string{"order:deleted", "order:persisted", "order:renamed", "order:overwritten", "order:again"} {
 		w.becomes(id, isCancelled)
@@ -116,7 +116,7 @@ func TestImportRedisWatch(t *testing.T) {
 	w.becomes("order:renewed", isPending)
 	source.Do("SET", "order:again", "v", "PXAT", at)
 	w.becomes("order:again", isPending)
-	if task := s.task("order:mine"); task.State != client.Pending || task.DueAt.Equal(mine.DueAt) {
+	if task := s.task("order:mine"); task.State != client.Pending || task.Due.Equal(mine.Due) {
 		t.Errorf("the task of a writer that has moved: %+v", task)
 	}
 	counts := w.end()

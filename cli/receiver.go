@@ -221,7 +221,7 @@ func describe(d *client.Delivery) []string {
 		"LAPSE_TASK_ID=" + d.ID,
 		"LAPSE_TASK_TOPIC=" + d.Topic,
 		"LAPSE_TASK_ATTEMPT=" + fmt.Sprint(d.Attempt),
-		"LAPSE_TASK_DUE_AT=" + d.DueAt.Format(time.RFC3339Nano),
+		"LAPSE_TASK_DUE_AT=" + d.Due.Format(time.RFC3339Nano),
 		"LAPSE_TASK_GROUP=" + d.Group,
 		"LAPSE_TASK_HEADERS=" + string(headers),
 	}

@@ -264,7 +264,7 @@ func TestFollowThroughOutage(t *testing.T) {
 }
 
 func TestDescribe(t *testing.T) {
-	d := &client.Delivery{Task: client.Task{ID: "a", Topic: "x", Attempt: 3, Group: "g", DueAt: time.UnixMilli(1500).UTC(),
+	d := &client.Delivery{Task: client.Task{ID: "a", Topic: "x", Attempt: 3, Group: "g", Due: time.UnixMilli(1500).UTC(),
 		Headers: map[string]string{"k": "v\n"}}}
 	want := "LAPSE_TASK_ID=a|LAPSE_TASK_TOPIC=x|LAPSE_TASK_ATTEMPT=3|LAPSE_TASK_DUE_AT=1970-01-01T00:00:01.5Z|LAPSE_TASK_GROUP=g|LAPSE_TASK_HEADERS={\"k\":\"v\\n\"}"
 	if got := strings.Join(describe(d), "|"); got != want {

@@ -48,17 +48,17 @@ func (c *reschedule) check(bad *faults) {
 
 func (c *reschedule) call(ctx context.Context, s *session) (err error) {
 	if c.ID == "" {
-		return c.run(ctx, s, client.Act{Action: client.MoveAction, DueAt: c.DueAt.Time, Shift: c.Shift.Duration, Query: c.query(c.Group)}, "moved")
+		return c.run(ctx, s, client.Act{Action: client.MoveAction, Due: c.DueAt.Time, Shift: c.Shift.Duration, Query: c.query(c.Group)}, "moved")
 	}
-	m := client.Move{Delay: c.Delay.pointer(), DueAt: c.DueAt.Time}
+	m := client.Move{Delay: c.Delay.pointer(), Due: c.DueAt.Time}
 	if c.Payload != "" {
 		if m.Payload, err = input("payload", c.Payload); err != nil {
 			return err
 		}
 	}
-	t, err := patiently(ctx, s, func(ctx context.Context) (*client.Task, error) { return s.Change(ctx, c.ID, m) })
+	t, err := patiently(ctx, s, func(ctx context.Context) (*client.Task, error) { return s.Reschedule(ctx, c.ID, m) })
 	if err != nil {
 		return err
 	}
-	return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s is due %s\n", t.ID, instantText(t.DueAt, time.Now())) })
+	return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s is due %s\n", t.ID, instantText(t.Due, time.Now())) })
 }

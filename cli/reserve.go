@@ -128,7 +128,7 @@ func deliveryTable(w io.Writer, list []client.Delivery, now time.Time) {
 	rows := [][]string{{"ID", "DUE", "ATTEMPT", "LEASE ENDS", "PAYLOAD", "RECEIPT"}}
 	for i := range list {
 		d := &list[i]
-		rows = append(rows, []string{d.ID, relative(d.DueAt, now), fmt.Sprint(d.Attempt), relative(d.LeaseUntil, now),
+		rows = append(rows, []string{d.ID, relative(d.Due, now), fmt.Sprint(d.Attempt), relative(d.LeaseUntil, now),
 			short(string(d.Payload), 40), d.Receipt})
 	}
 	table(w, rows)

@@ -34,7 +34,7 @@ func (c *schedule) call(ctx context.Context, s *session) (err error) {
 	}
 	call := s.Schedule
 	if c.Replace {
-		call = s.Put
+		call = s.Replace
 	}
 	t, err := patiently(ctx, s, func(ctx context.Context) (*client.Task, error) { return call(ctx, r) })
 	switch {
@@ -63,7 +63,7 @@ func (c *schedule) call(ctx context.Context, s *session) (err error) {
 		default:
 			done = "there already, and " + stateText(t)
 		}
-		fmt.Fprintf(w, "%s is %s: due %s\n", t.ID, done, instantText(t.DueAt, time.Now()))
+		fmt.Fprintf(w, "%s is %s: due %s\n", t.ID, done, instantText(t.Due, time.Now()))
 		if slip != "" {
 			fmt.Fprintf(w, "It is the first task of %s. Was it for %s? Then: lapse cancel %s\n", c.Topic, slip, t.ID)
 		}

@@ -30,7 +30,7 @@ type taskFlags struct {
 
 // request returns the request for the task.
 func (c *taskFlags) request(topic string) (r client.Request, err error) {
-	r = client.Request{ID: c.ID, Topic: topic, Delay: c.Delay.Duration, DueAt: c.DueAt.Time,
+	r = client.Request{ID: c.ID, Topic: topic, Delay: c.Delay.Duration, Due: c.DueAt.Time,
 		Headers: c.Header, Group: c.Group, MaxLateness: c.MaxLateness.Duration}
 	if c.Payload != "" {
 		if r.Payload, err = input("payload", c.Payload); err != nil {
@@ -38,8 +38,8 @@ func (c *taskFlags) request(topic string) (r client.Request, err error) {
 		}
 	}
 	if c.Delivery != "" {
-		r.Delivery = new(client.Target)
-		_ = json.Unmarshal([]byte(c.Delivery), r.Delivery) // check has read it
+		r.Target = new(client.Target)
+		_ = json.Unmarshal([]byte(c.Delivery), r.Target) // check has read it
 	}
 	return r, nil
 }
@@ -65,7 +65,7 @@ func wideTaskTable(w io.Writer, list []client.Task, now time.Time) {
 			next = nextText(t, now)
 		}
 		rows = append(rows, []string{
-			t.ID, t.Topic, stateText(t), timeText(t.DueAt), next, fmt.Sprint(t.Attempt), t.Group, fmt.Sprint(t.Revision),
+			t.ID, t.Topic, stateText(t), timeText(t.Due), next, fmt.Sprint(t.Attempt), t.Group, fmt.Sprint(t.Revision),
 			timeText(t.CreatedAt), t.Node, short(t.LastError, 250),
 		})
 	}
@@ -109,7 +109,7 @@ func taskBlock(w io.Writer, t *client.Task, topic *client.TopicInfo, now time.Ti
 	if t.HeldAt != nil {
 		held = instantText(*t.HeldAt, now) + ", with " + roundedText(time.Duration(t.Remaining)) + " left"
 	}
-	if !t.NextAt.Equal(t.DueAt) {
+	if !t.NextAt.Equal(t.Due) {
 		next = instantText(t.NextAt, now)
 	}
 	if t.DiedAt != nil {
@@ -128,15 +128,15 @@ func taskBlock(w io.Writer, t *client.Task, topic *client.TopicInfo, now time.Ti
 		late = t.MaxLateness.String()
 	}
 	own := ""
-	if t.Delivery != nil {
-		text, _ := json.Marshal(t.Delivery) // it came as JSON
+	if t.Target != nil {
+		text, _ := json.Marshal(t.Target) // it came as JSON
 		own = string(text)
 	}
 	way, giveUp := "", ""
 	if topic != nil {
 		way, giveUp = wayText(topic), giveUpText(t, topic, now)
 	}
-	block(w, t.ID, "topic", t.Topic, "delivery", way, "own delivery", own, "delivers to", t.DeliversTo, "undeliverable", t.Undeliverable, "state", stateText(t), "due", instantText(t.DueAt, now), "next", next, "held", held, "died", died, "finished", finished,
+	block(w, t.ID, "topic", t.Topic, "delivery", way, "own delivery", own, "delivers to", t.DeliversTo, "undeliverable", t.Undeliverable, "state", stateText(t), "due", instantText(t.Due, now), "next", next, "held", held, "died", died, "finished", finished,
 		"attempt", fmt.Sprint(t.Attempt), "gives up", giveUp, "last error", t.LastError, "payload", payload, "headers", strings.Join(headers, ", "),
 		"group", t.Group, "max lateness", late, "revision", fmt.Sprint(t.Revision), "created", instantText(t.CreatedAt, now), "node", t.Node)
 	if len(t.Attempts) > 0 {
@@ -159,15 +159,15 @@ func giveUpText(t *client.Task, topic *client.TopicInfo, now time.Time) string {
 	}
 	var ends []string
 	retry := topic.Retry
-	if topic.TaskDelivery && t.Delivery != nil {
-		retry.MaxAttempts = cmp.Or(t.Delivery.Retry.MaxAttempts, retry.MaxAttempts)
-		retry.MaxAge = cmp.Or(t.Delivery.Retry.MaxAge, retry.MaxAge)
+	if topic.TaskDelivery && t.Target != nil {
+		retry.MaxAttempts = cmp.Or(t.Target.Retry.MaxAttempts, retry.MaxAttempts)
+		retry.MaxAge = cmp.Or(t.Target.Retry.MaxAge, retry.MaxAge)
 	}
 	if retry.MaxAttempts < manyAttempts {
 		ends = append(ends, "after "+counted(retry.MaxAttempts, "attempt", "attempts"))
 	}
 	if age := time.Duration(retry.MaxAge); age > 0 {
-		ends = append(ends, instantText(t.DueAt.Add(age), now))
+		ends = append(ends, instantText(t.Due.Add(age), now))
 	}
 	return strings.Join(ends, ", or ")
 }

@@ -26,10 +26,10 @@ var (
 		return "is due now", err
 	}}
 	holdTasks = taskVerb{client.HoldAction, "held", func(ctx context.Context, s *session, id string) (string, error) {
-		return countdown(s.HoldTask(ctx, id))
+		return countdown(s.Hold(ctx, id))
 	}}
 	resumeTasks = taskVerb{client.ResumeAction, "resumed", func(ctx context.Context, s *session, id string) (string, error) {
-		return countdown(s.ResumeTask(ctx, id))
+		return countdown(s.Resume(ctx, id))
 	}}
 )
 
@@ -41,7 +41,7 @@ func countdown(t *client.Task, err error) (string, error) {
 	case t.State == client.Held:
 		return "is held, with " + roundedText(time.Duration(t.Remaining)) + " left", nil
 	}
-	return "goes on, and is due " + instantText(t.DueAt, time.Now()), nil
+	return "goes on, and is due " + instantText(t.Due, time.Now()), nil
 }
 
 // do acts on the tasks of the ids, one after the other. Without ids it acts on those that are

@@ -88,8 +88,8 @@ type topServer interface {
 	Totals(ctx context.Context, scope ...client.Scope) (*client.Stats, error)
 	Diagnosis(ctx context.Context) (*client.Diagnosis, error)
 	FindTopics(ctx context.Context, q client.TopicQuery) (*client.TopicPage, error)
-	Pause(ctx context.Context, topic string) error
-	Resume(ctx context.Context, topic string) error
+	PauseTopic(ctx context.Context, topic string) error
+	ResumeTopic(ctx context.Context, topic string) error
 }
 
 // A topLook is what the server has answered at one time.
@@ -427,9 +427,9 @@ func (m *topModel) confirm(key string) tea.Cmd {
 		m.notice = "nothing was changed"
 		return nil
 	}
-	change, text := m.server.Pause, t.Name+" is paused: its tasks are accepted, and wait"
+	change, text := m.server.PauseTopic, t.Name+" is paused: its tasks are accepted, and wait"
 	if t.Paused {
-		change, text = m.server.Resume, t.Name+" is delivered again"
+		change, text = m.server.ResumeTopic, t.Name+" is delivered again"
 	}
 	m.notice = fmt.Sprintf("asking the server about %s ...", t.Name)
 	ctx, timeout := m.ctx, m.timeout

@@ -33,7 +33,7 @@ func (c *topicsPause) call(ctx context.Context, s *session) error {
 				return err
 			}
 		}
-		return s.Pause(ctx, topic)
+		return s.PauseTopic(ctx, topic)
 	})
 }
 
@@ -47,7 +47,7 @@ func (c *topicsResume) call(ctx context.Context, s *session) error {
 		if err := s.checkTopic(ctx, topic); err != nil {
 			return err
 		}
-		return s.Resume(ctx, topic)
+		return s.ResumeTopic(ctx, topic)
 	})
 }
 

@@ -50,12 +50,12 @@ func (f *fakeTop) FindTopics(_ context.Context, q client.TopicQuery) (*client.To
 	return &client.TopicPage{Reach: f.stats.Reach, Topics: append([]client.TopicInfo(nil), f.topics...), NextCursor: f.next, Matched: max(f.matched, len(f.topics))}, f.err
 }
 
-func (f *fakeTop) Pause(_ context.Context, topic string) error {
+func (f *fakeTop) PauseTopic(_ context.Context, topic string) error {
 	f.changes = append(f.changes, "pause "+topic)
 	return f.err
 }
 
-func (f *fakeTop) Resume(_ context.Context, topic string) error {
+func (f *fakeTop) ResumeTopic(_ context.Context, topic string) error {
 	f.changes = append(f.changes, "resume "+topic)
 	return f.err
 }

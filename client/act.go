@@ -33,10 +33,10 @@ type Act struct {
 	// by Topic, and State is not needed. At most Limit tasks are changed, 0 meaning 1,000. Cursor
 	// is the NextCursor of the call before. Beside IDs only Cursor may be given.
 	Query Query
-	// DueAt is the new deadline, for MoveAction, and for RequeueAction, which makes tasks due now
+	// Due is the new deadline, for MoveAction, and for RequeueAction, which makes tasks due now
 	// without it.
-	DueAt time.Time
-	// Shift, for MoveAction in place of DueAt, is added to the deadline of each task and to its
+	Due time.Time
+	// Shift, for MoveAction in place of Due, is added to the deadline of each task and to its
 	// next attempt. It may be negative. The first call moves nothing.
 	Shift time.Duration
 	// DryRun counts the tasks, up to 20,000 a call, and changes nothing.
@@ -63,7 +63,7 @@ func (c *Client) Act(ctx context.Context, a Act) (*Acted, error) {
 		}
 	}
 	w := wireAct{
-		Action: a.Action, IDs: a.IDs, DueAt: instant(a.DueAt), Shift: Duration(a.Shift), DryRun: a.DryRun,
+		Action: a.Action, IDs: a.IDs, Due: instant(a.Due), Shift: Duration(a.Shift), DryRun: a.DryRun,
 		Cursor: a.Query.Cursor, Limit: a.Query.Limit,
 	}
 	if a.IDs == nil {
@@ -88,7 +88,7 @@ type wireAct struct {
 	Action Action      `json:"action"`
 	IDs    []string    `json:"ids,omitempty"`
 	Filter *wireFilter `json:"filter,omitempty"`
-	DueAt  *time.Time  `json:"due_at,omitempty"`
+	Due    *time.Time  `json:"due_at,omitempty"`
 	Shift  Duration    `json:"shift,omitempty"`
 	DryRun bool        `json:"dry_run,omitempty"`
 	Cursor string      `json:"cursor,omitempty"`

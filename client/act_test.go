@@ -30,8 +30,8 @@ func TestAct(t *testing.T) {
 		}
 	}
 	after, err := c.Get(ctx, "t1")
-	if check(t, "Get", err, nil); moved != 4 || !after.DueAt.Equal(before.DueAt.Add(-time.Minute)) {
-		t.Errorf("%d were moved, from %v to %v", moved, before.DueAt, after.DueAt)
+	if check(t, "Get", err, nil); moved != 4 || !after.Due.Equal(before.Due.Add(-time.Minute)) {
+		t.Errorf("%d were moved, from %v to %v", moved, before.Due, after.Due)
 	}
 	done, err := c.Act(ctx, client.Act{Action: client.CancelAction, DryRun: true, Query: client.Query{Group: "g", State: client.Pending}})
 	if check(t, "Act", err, nil); done.Matched != 4 || done.Done != 0 {

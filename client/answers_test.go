@@ -78,15 +78,17 @@ var clientTypes = map[string]struct {
 
 // clientFields are fields for which the client has another name, or a type of its own.
 var clientFields = map[string]struct{ name, typ string }{
-	"Task.State":        {typ: "State"},
-	"Task.Reason":       {typ: "Reason"},
-	"DeadReason.Reason": {typ: "Reason"},
-	"Task.Outcome":      {typ: "Outcome"},
-	"Attempt.Outcome":   {typ: "AttemptOutcome"},
-	"Task.PayloadB64":   {name: "Binary", typ: "[]byte"},
-	"Event.Kind":        {typ: "EventKind"},
-	"Node.State":        {typ: "NodeState"},
-	"Problem.Errors":    {name: "Fields"},
+	"Task.State":         {typ: "State"},
+	"Task.Reason":        {typ: "Reason"},
+	"DeadReason.Reason":  {typ: "Reason"},
+	"Task.Outcome":       {typ: "Outcome"},
+	"Attempt.Outcome":    {typ: "AttemptOutcome"},
+	"Task.PayloadB64":    {name: "Binary", typ: "[]byte"},
+	"Event.Kind":         {typ: "EventKind"},
+	"Node.State":         {typ: "NodeState"},
+	"Problem.Errors":     {name: "Fields"},
+	"Task.DueAt":         {name: "Due"},
+	"Receiving.Delivery": {name: "Target"},
 }
 
 // byHand are types of the server whose counterparts are written by hand, since requests share their

@@ -22,29 +22,29 @@ func TestTasks(t *testing.T) {
 	made, err := c.Schedule(ctx, r)
 	check(t, "Schedule", err, nil)
 	if !made.Created || made.State != client.Pending || made.MaxLateness != client.Duration(2*time.Hour) || made.Group != "g" ||
-		made.Headers["tenant"] != "eu" || made.Revision != 1 || made.Node != "n1" || time.Until(made.DueAt) < 35*time.Hour {
+		made.Headers["tenant"] != "eu" || made.Revision != 1 || made.Node != "n1" || time.Until(made.Due) < 35*time.Hour {
 		t.Errorf("got %+v", made)
 	}
 	again, err := c.Schedule(ctx, r)
 	check(t, "Schedule again", err, nil)
-	if again.Created || !again.DueAt.Equal(made.DueAt) {
+	if again.Created || !again.Due.Equal(made.Due) {
 		t.Errorf("got %+v", again)
 	}
 	r.Delay = time.Hour
 	_, err = c.Schedule(ctx, r)
 	check(t, "other content", err, client.ErrExists)
 	due := time.Now().Add(time.Hour).Truncate(time.Millisecond)
-	replaced, err := c.Put(ctx, client.Request{ID: "a", Topic: "x", DueAt: due})
+	replaced, err := c.Replace(ctx, client.Request{ID: "a", Topic: "x", Due: due})
 	check(t, "Put", err, nil)
-	if replaced.Created || !replaced.DueAt.Equal(due) || replaced.Payload != nil || replaced.MaxLateness != 0 {
+	if replaced.Created || !replaced.Due.Equal(due) || replaced.Payload != nil || replaced.MaxLateness != 0 {
 		t.Errorf("got %+v", replaced)
 	}
-	changed, err := c.Change(ctx, "a", client.Move{DueAt: due.Add(time.Minute), Payload: []byte(` [1] `)})
+	changed, err := c.Reschedule(ctx, "a", client.Move{Due: due.Add(time.Minute), Payload: []byte(` [1] `)})
 	check(t, "Change", err, nil)
-	if !changed.DueAt.Equal(due.Add(time.Minute)) || string(changed.Payload) != "[1]" || changed.Revision != 3 {
+	if !changed.Due.Equal(due.Add(time.Minute)) || string(changed.Payload) != "[1]" || changed.Revision != 3 {
 		t.Errorf("got %+v", changed)
 	}
-	if changed, err = c.Change(ctx, "a", client.After(0)); err != nil || changed.DueAt.After(time.Now().Add(time.Second)) {
+	if changed, err = c.Reschedule(ctx, "a", client.After(0)); err != nil || changed.Due.After(time.Now().Add(time.Second)) {
 		t.Errorf("got %+v, %v", changed, err)
 	}
 	if now, err := c.Get(ctx, "a"); err != nil || now.ETag != changed.ETag || now.ETag == "" {
@@ -52,11 +52,11 @@ func TestTasks(t *testing.T) {
 	}
 	old := client.IfMatch(ctx, replaced.ETag)
 	check(t, "Cancel of another revision", c.Cancel(old, "a"), client.ErrRevision)
-	_, err = c.Put(old, client.Request{ID: "a", Topic: "x"})
+	_, err = c.Replace(old, client.Request{ID: "a", Topic: "x"})
 	check(t, "Put of another revision", err, client.ErrRevision)
-	_, err = c.HoldTask(old, "a")
+	_, err = c.Hold(old, "a")
 	check(t, "HoldTask of another revision", err, client.ErrRevision)
-	held, err := c.HoldTask(client.IfMatch(ctx, changed.ETag), "a")
+	held, err := c.Hold(client.IfMatch(ctx, changed.ETag), "a")
 	check(t, "HoldTask of this revision", err, nil)
 	check(t, "Cancel", c.Cancel(client.IfMatch(ctx, held.ETag), "a"), nil)
 	check(t, "Cancel again", c.Cancel(ctx, "a"), nil)
@@ -190,7 +190,7 @@ func TestReceivers(t *testing.T) {
 	if got[0].State != client.Delivering || got[0].Attempt != 1 || time.Until(got[0].LeaseUntil) < 50*time.Second {
 		t.Fatalf("got %+v", got)
 	}
-	_, err := c.Change(ctx, got[0].ID, client.After(time.Hour))
+	_, err := c.Reschedule(ctx, got[0].ID, client.After(time.Hour))
 	check(t, "Change", err, client.ErrDelivering)
 	check(t, "Cancel", c.Cancel(ctx, got[0].ID), client.ErrDelivering)
 	s, err := c.Extend(ctx, time.Hour, got[0].Receipt)
@@ -272,23 +272,23 @@ func TestDead(t *testing.T) {
 	if err != nil || r.Requeued != 2 || !slices.Equal(r.Unknown, []string{"unknown"}) {
 		t.Errorf("requeued %+v, %v", r, err)
 	}
-	if task, err := c.Get(ctx, "0"); err != nil || time.Until(task.DueAt) < 50*time.Minute || task.Attempt != 0 || task.Reason != "" {
+	if task, err := c.Get(ctx, "0"); err != nil || time.Until(task.Due) < 50*time.Minute || task.Attempt != 0 || task.Reason != "" {
 		t.Errorf("back comes %+v, %v", task, err)
 	}
 	check(t, "DeleteDead", c.DeleteDead(ctx, "x", "2"), nil)
 	// An empty list of ids is an error. It does not mean all.
 	for name, r := range map[string]client.Requeue{
-		"no ids": {}, "both": {IDs: []string{"3"}, All: true}, "two deadlines": {All: true, Delay: 1, DueAt: time.Now()},
+		"no ids": {}, "both": {IDs: []string{"3"}, All: true}, "two deadlines": {All: true, Delay: 1, Due: time.Now()},
 	} {
 		_, err = c.RequeueDead(ctx, "x", r)
 		check(t, "RequeueDead, "+name, err, client.ErrInvalid)
 	}
 	check(t, "DeleteDead without ids", c.DeleteDead(ctx, "x", []string{}...), client.ErrInvalid)
 	due := time.Now().Add(24 * time.Hour).Truncate(time.Millisecond)
-	if r, err = c.RequeueDead(ctx, "x", client.Requeue{All: true, DueAt: due}); err != nil || r.Requeued != 2 {
+	if r, err = c.RequeueDead(ctx, "x", client.Requeue{All: true, Due: due}); err != nil || r.Requeued != 2 {
 		t.Errorf("requeued %+v, %v", r, err)
 	}
-	if task, err := c.Get(ctx, "3"); err != nil || !task.DueAt.Equal(due) {
+	if task, err := c.Get(ctx, "3"); err != nil || !task.Due.Equal(due) {
 		t.Errorf("back comes %+v, %v", task, err)
 	}
 	check(t, "DeleteAllDead", c.DeleteAllDead(ctx, "x"), nil)
@@ -325,8 +325,8 @@ func TestTopics(t *testing.T) {
 	check(t, "an old revision", err, client.ErrRevision)
 	_, err = c.SetTopic(ctx, "x", client.Settings{Lease: 1}, client.AnyRevision)
 	check(t, "out of range", err, client.ErrInvalid)
-	check(t, "Resume", c.Resume(ctx, "x"), nil)
-	check(t, "Pause", c.Pause(ctx, "y"), nil)
+	check(t, "Resume", c.ResumeTopic(ctx, "x"), nil)
+	check(t, "Pause", c.PauseTopic(ctx, "y"), nil)
 	all, err := c.Topics(ctx)
 	check(t, "Topics", err, nil)
 	paused := map[string]bool{}

@@ -83,15 +83,15 @@ type Requeue struct {
 	// turned out empty does not mean all.
 	IDs []string
 	All bool
-	// Delay is the time until they are due, at most 10 years; DueAt the deadline itself,
+	// Delay is the time until they are due, at most 10 years; Due the deadline itself,
 	// a time in the past meaning now. Not both; neither means now.
 	Delay time.Duration
-	DueAt time.Time
+	Due   time.Time
 
 	// What the one task of IDs has from now on, in the same step. Nil: as it was.
-	Payload  json.RawMessage
-	Headers  map[string]string // all of them
-	Delivery *Target           // a zero one: nothing of its own
+	Payload json.RawMessage
+	Headers map[string]string // all of them
+	Target  *Target           // a zero one: nothing of its own
 }
 
 // RequeueDead brings dead tasks of a topic back: with one new deadline, and all their
@@ -103,12 +103,12 @@ func (c *Client) RequeueDead(ctx context.Context, topic string, r Requeue) (Requ
 	var done Requeued
 	err := c.onDead(ctx, call{method: http.MethodPost, effect: again}, topic, "/dead/requeue", struct {
 		chosen
-		Delay    Duration           `json:"delay,omitempty"`
-		DueAt    *time.Time         `json:"due_at,omitempty"`
-		Payload  json.RawMessage    `json:"payload,omitempty"`
-		Headers  *map[string]string `json:"headers,omitempty"`
-		Delivery *Target            `json:"delivery,omitempty"`
-	}{chosen{r.IDs, r.All}, Duration(r.Delay), instant(r.DueAt), r.Payload, given(r.Headers), r.Delivery}, &done)
+		Delay   Duration           `json:"delay,omitempty"`
+		Due     *time.Time         `json:"due_at,omitempty"`
+		Payload json.RawMessage    `json:"payload,omitempty"`
+		Headers *map[string]string `json:"headers,omitempty"`
+		Target  *Target            `json:"delivery,omitempty"`
+	}{chosen{r.IDs, r.All}, Duration(r.Delay), instant(r.Due), r.Payload, given(r.Headers), r.Target}, &done)
 	return done, err
 }
 

@@ -47,8 +47,8 @@
 //   - when no connection came about, always;
 //   - when the outcome is unknown (the connection broke, the answer did not come in
 //     time, or the server says so), only for calls that have the same effect twice as
-//     once: whatever reads, Schedule, ScheduleBatch, Put, Change, Cancel, Ack, Extend,
-//     Pause, Resume, SetTopic without a revision, DeleteDead. Others return
+//     once: whatever reads, Schedule, ScheduleBatch, Replace, Reschedule, Cancel, Ack, Extend,
+//     PauseTopic, ResumeTopic, SetTopic without a revision, DeleteDead. Others return
 //     ErrUnknown: repeating a Fire or a RequeueDead could start a second attempt, a Purge,
 //     a CancelGroup or a DeleteAllDead could reach tasks that came later, a Release or
 //     Bury would find its receipt stale.

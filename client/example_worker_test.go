@@ -107,7 +107,7 @@ func Example_couponReminder() {
 	expires := time.Now().Add(70 * time.Millisecond) // in a shop: in four weeks
 	reminder := func(before time.Duration, text string) client.Request {
 		return client.Request{
-			ID: "coupon-7:" + text, Topic: "coupon", Group: "coupon-7", DueAt: expires.Add(-before),
+			ID: "coupon-7:" + text, Topic: "coupon", Group: "coupon-7", Due: expires.Add(-before),
 			Payload:     fmt.Appendf(nil, "%q", text),
 			MaxLateness: time.Hour, // a reminder that comes too late is worse than none
 		}
@@ -115,7 +115,7 @@ func Example_couponReminder() {
 	results, err := c.ScheduleBatch(ctx, []client.Request{
 		reminder(40*time.Millisecond, "a-week-left"), // 7 * 24 * time.Hour
 		reminder(20*time.Millisecond, "a-day-left"),  // 24 * time.Hour
-		{ID: "coupon-7:expired", Topic: "coupon", Group: "coupon-7", DueAt: expires, Payload: []byte(`"expired"`)},
+		{ID: "coupon-7:expired", Topic: "coupon", Group: "coupon-7", Due: expires, Payload: []byte(`"expired"`)},
 	})
 	must(err)
 	for _, r := range results {
@@ -156,7 +156,7 @@ func Example_groupBuy() {
 		joining.Go(func() { // each would be a request to the shop
 			_, err := b.Schedule(ctx, client.Request{
 				// A customer who joins twice has one task.
-				ID: fmt.Sprintf("groupbuy-9:user-%d", i), Topic: "groupbuy.closed", Group: "groupbuy-9", DueAt: closes,
+				ID: fmt.Sprintf("groupbuy-9:user-%d", i), Topic: "groupbuy.closed", Group: "groupbuy-9", Due: closes,
 			})
 			must(err)
 		})
@@ -181,15 +181,15 @@ func Example_groupBuy() {
 	// Output: groupbuy-9 is closed, and 30 orders are confirmed
 }
 
-// Put debounces: each change puts the deadline off, and only the last one is delivered.
-func ExampleClient_Put_debounce() {
+// Replace debounces: each change puts the deadline off, and only the last one is delivered.
+func ExampleClient_Replace_debounce() {
 	c, end := lapse()
 	defer end()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 
 	for version := range 5 {
-		_, err := c.Put(ctx, client.Request{
+		_, err := c.Replace(ctx, client.Request{
 			ID: "doc-7", Topic: "document.changed", Delay: 300 * time.Millisecond,
 			Payload: fmt.Appendf(nil, `{"version":%d}`, version),
 		})

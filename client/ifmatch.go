@@ -7,7 +7,7 @@ import (
 
 type ifMatchKey struct{}
 
-// IfMatch returns a context in which Put, Change, Cancel, Fire, HoldTask and ResumeTask change the
+// IfMatch returns a context in which Replace, Reschedule, Cancel, Fire, Hold and Resume change the
 // task only if it has that ETag still. Otherwise they return ErrRevision: another caller may have
 // changed the task, or another task may have its id. Such a call is not repeated while its outcome
 // is unknown, since it would find its own change.

@@ -11,7 +11,7 @@ import (
 
 // A request has the form of the HTTP API in JSON, and is the same when it is read back.
 func TestRequestInJSON(t *testing.T) {
-	r := client.Request{ID: "order-7", Topic: "orders", DueAt: time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC), Payload: []byte(`{"n":1}`),
+	r := client.Request{ID: "order-7", Topic: "orders", Due: time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC), Payload: []byte(`{"n":1}`),
 		Headers: map[string]string{"a": "b"}, MaxLateness: time.Minute, Group: "g"}
 	text, err := json.Marshal(r)
 	if err != nil {

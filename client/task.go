@@ -68,8 +68,8 @@ const (
 
 // Answered is what an answer says beside its task.
 type Answered struct {
-	// Created is set by Schedule and Put: the task is new. Otherwise Schedule found the task of an
-	// earlier request, and Put has replaced it.
+	// Created is set by Schedule and Replace: the task is new. Otherwise Schedule found the task of an
+	// earlier request, and Replace has replaced it.
 	Created bool
 	// ETag names the revision, for IfMatch. Tasks of lists and deliveries have none.
 	ETag string
@@ -81,10 +81,10 @@ type Request struct {
 	// one, see the package's text about repetition.
 	ID    string `json:"id,omitempty"`
 	Topic string `json:"topic"` // in the same alphabet
-	// Delay is the time until the task is due, at most 10 years; DueAt the deadline
+	// Delay is the time until the task is due, at most 10 years; Due the deadline
 	// itself, a time in the past meaning now. Not both; neither means now.
 	Delay time.Duration `json:"-"`
-	DueAt time.Time     `json:"-"`
+	Due   time.Time     `json:"-"`
 	// Payload is any JSON. The receiver gets the same bytes. Nil: none.
 	Payload []byte `json:"-"`
 	// Headers are handed to the receiver: up to 64, 8 KiB together.
@@ -95,7 +95,7 @@ type Request struct {
 	Group string `json:"-"`
 	// Delivery is what is other for this task than for its topic, which must have TaskDelivery.
 	// Nil: nothing.
-	Delivery *Target `json:"delivery,omitempty"`
+	Target *Target `json:"delivery,omitempty"`
 }
 
 // Target is what a task says of its own delivery: fields of the topic's way that are others for
@@ -143,7 +143,7 @@ func (t *Target) UnmarshalJSON(text []byte) error {
 type requestBody struct {
 	fieldsOfRequest
 	Delay       Duration        `json:"delay,omitempty"`
-	DueAt       *time.Time      `json:"due_at,omitempty"`
+	Due         *time.Time      `json:"due_at,omitempty"`
 	Payload     json.RawMessage `json:"payload,omitempty"`
 	MaxLateness Duration        `json:"max_lateness,omitempty"`
 	Group       *string         `json:"group,omitempty"`
@@ -154,7 +154,7 @@ type fieldsOfRequest Request
 
 // encode writes the request for the wire.
 func (r *Request) encode() ([]byte, error) {
-	b := requestBody{fieldsOfRequest(*r), Duration(r.Delay), instant(r.DueAt), nil, Duration(r.MaxLateness), nil}
+	b := requestBody{fieldsOfRequest(*r), Duration(r.Delay), instant(r.Due), nil, Duration(r.MaxLateness), nil}
 	if group := r.Group; group != "" {
 		b.Group = &group
 	}
@@ -182,8 +182,8 @@ func (r *Request) UnmarshalJSON(text []byte) error {
 	}
 	read := Request(b.fieldsOfRequest)
 	read.Delay, read.Payload, read.MaxLateness = time.Duration(b.Delay), b.Payload, time.Duration(b.MaxLateness)
-	if b.DueAt != nil {
-		read.DueAt = *b.DueAt
+	if b.Due != nil {
+		read.Due = *b.Due
 	}
 	if b.Group != nil {
 		if read.Group = *b.Group; read.Group == "" {
@@ -225,10 +225,10 @@ func withPayload(object, payload []byte) ([]byte, error) {
 // Move describes a change of a task. Fields that are nil or zero change nothing.
 type Move struct {
 	Delay   *time.Duration // the new deadline, from now
-	DueAt   time.Time      // or as a time
+	Due     time.Time      // or as a time
 	Payload []byte         // JSON
 	// Delivery replaces what the task says of its own delivery; an empty one takes it away.
-	Delivery *Target
+	Target *Target
 }
 
 // After is a Move by a delay from now.
@@ -259,11 +259,11 @@ func (c *Client) Schedule(ctx context.Context, r Request) (*Task, error) {
 	return t, err
 }
 
-// Put creates a task, or replaces a pending or ready one as a whole: deadline and
+// Replace creates a task, or replaces a pending or ready one as a whole: deadline and
 // content. The ID is required.
 //
 // Errors: those of Schedule but ErrExists, and ErrDelivering, ErrDead.
-func (c *Client) Put(ctx context.Context, r Request) (*Task, error) {
+func (c *Client) Replace(ctx context.Context, r Request) (*Task, error) {
 	path, err := pathOf("/v1/tasks/", "id", r.ID)
 	if err != nil {
 		return nil, err
@@ -299,17 +299,17 @@ func (c *Client) Get(ctx context.Context, id string) (*Task, error) {
 	return c.onTask(ctx, call{method: http.MethodGet, effect: reads}, id, "")
 }
 
-// Change moves the deadline of a pending or ready task, or gives it another payload or delivery, in
+// Reschedule moves the deadline of a pending or ready task, or gives it another payload or delivery, in
 // one step: the old deadline is never delivered after it.
 //
 // Errors: ErrInvalid, ErrNotFound, ErrDelivering, ErrDead, ErrTooLarge, ErrOverloaded,
 // ErrUnavailable, ErrUnknown, ErrUnreachable.
-func (c *Client) Change(ctx context.Context, id string, m Move) (*Task, error) {
+func (c *Client) Reschedule(ctx context.Context, id string, m Move) (*Task, error) {
 	text, err := json.Marshal(struct {
 		Delay *Duration  `json:"delay,omitempty"`
-		DueAt *time.Time `json:"due_at,omitempty"`
+		Due   *time.Time `json:"due_at,omitempty"`
 		To    *Target    `json:"delivery,omitempty"`
-	}{(*Duration)(m.Delay), instant(m.DueAt), m.Delivery})
+	}{(*Duration)(m.Delay), instant(m.Due), m.Target})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -320,20 +320,20 @@ func (c *Client) Change(ctx context.Context, id string, m Move) (*Task, error) {
 	return c.onTask(ctx, q, id, "")
 }
 
-// Fire makes a pending task due now. Errors: those of Change.
+// Fire makes a pending task due now. Errors: those of Reschedule.
 func (c *Client) Fire(ctx context.Context, id string) (*Task, error) {
 	return c.onTask(ctx, call{method: http.MethodPost, effect: again}, id, "/fire")
 }
 
-// HoldTask holds the countdown of a task: it is not delivered until ResumeTask, and then has the
-// time left that it has now. A task that is held already stays as it is. Errors: those of Change.
-func (c *Client) HoldTask(ctx context.Context, id string) (*Task, error) {
+// Hold holds the countdown of a task: it is not delivered until Resume, and then has the
+// time left that it has now. A task that is held already stays as it is. Errors: those of Reschedule.
+func (c *Client) Hold(ctx context.Context, id string) (*Task, error) {
 	return c.onTask(ctx, call{method: http.MethodPost, effect: same}, id, "/hold")
 }
 
-// ResumeTask lets the countdown of a held task go on. A task that is not held stays as it is.
-// Errors: those of Change, but for ErrDelivering.
-func (c *Client) ResumeTask(ctx context.Context, id string) (*Task, error) {
+// Resume lets the countdown of a held task go on. A task that is not held stays as it is.
+// Errors: those of Reschedule, but for ErrDelivering.
+func (c *Client) Resume(ctx context.Context, id string) (*Task, error) {
 	return c.onTask(ctx, call{method: http.MethodPost, effect: same}, id, "/resume")
 }
 

@@ -20,7 +20,7 @@ type Task struct {
 	// finished task is not found.
 	State State `json:"state"`
 	// The deadline.
-	DueAt time.Time `json:"due_at"`
+	Due time.Time `json:"due_at"`
 	// When the next attempt starts: at the deadline; in a topic with a spread, at the task's
 	// place in it; after a failed attempt, later.
 	NextAt time.Time `json:"next_at"`
@@ -405,7 +405,7 @@ type Refusal struct {
 type Receiving struct {
 	// What the task says of its own delivery. A caller that may not see the settings of topics
 	// (scope read) sees only its kind and retry.
-	Delivery *Target `json:"delivery,omitempty"`
+	Target *Target `json:"delivery,omitempty"`
 	// Of a task with a receiver of its own: scheme and host of the URL (its path may be a
 	// secret), or the name of the stream or channel.
 	DeliversTo string `json:"delivers_to,omitempty"`

@@ -45,14 +45,14 @@ func (t Topic[T]) Schedule(ctx context.Context, c *Client, id string, delay time
 	return c.Schedule(ctx, r)
 }
 
-// Put schedules like Schedule, in place of the pending task of the same id, if there is one.
-// Errors: as of Client.Put; ErrInvalid if v has no JSON.
-func (t Topic[T]) Put(ctx context.Context, c *Client, id string, delay time.Duration, v T) (*Task, error) {
+// Replace schedules like Schedule, in place of the pending task of the same id, if there is one.
+// Errors: as of Client.Replace; ErrInvalid if v has no JSON.
+func (t Topic[T]) Replace(ctx context.Context, c *Client, id string, delay time.Duration, v T) (*Task, error) {
 	r, err := t.Request(id, delay, v)
 	if err != nil {
 		return nil, err
 	}
-	return c.Put(ctx, r)
+	return c.Replace(ctx, r)
 }
 
 // Handler makes a handler that hands f the decoded payloads. A payload that is missing or does not

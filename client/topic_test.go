@@ -17,7 +17,7 @@ func TestTopic(t *testing.T) {
 		orders := client.NewTopic[order]("orders")
 		_, err := orders.Schedule(ctx, c, "a", time.Hour, order{1})
 		check(t, "Schedule", err, nil)
-		_, err = orders.Put(ctx, c, "a", 0, order{2})
+		_, err = orders.Replace(ctx, c, "a", 0, order{2})
 		check(t, "Put", err, nil)
 		got, err := c.Reserve(ctx, orders.Name(), client.Reservation{Wait: time.Minute})
 		if err != nil || len(got) != 1 {
@@ -30,7 +30,7 @@ func TestTopic(t *testing.T) {
 		none := client.NewTopic[func()]("orders")
 		_, err = none.Schedule(ctx, c, "b", 0, func() {})
 		check(t, "Schedule of what has no JSON", err, client.ErrInvalid)
-		_, err = none.Put(ctx, c, "b", 0, func() {})
+		_, err = none.Replace(ctx, c, "b", 0, func() {})
 		check(t, "Put of what has no JSON", err, client.ErrInvalid)
 		_, err = client.NewTopic[int]("").Schedule(ctx, c, "b", 0, 1)
 		check(t, "Schedule without a topic", err, client.ErrInvalid)

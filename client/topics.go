@@ -273,14 +273,14 @@ func (c *Client) KillTopic(ctx context.Context, name string) error {
 	return c.onTopic(ctx, call{method: http.MethodDelete, effect: again, extra: wholeTopic}, name, "?force=true", nil)
 }
 
-// Pause stops the delivery of a topic's tasks. New tasks are accepted, and wait. Errors:
+// PauseTopic stops the delivery of a topic's tasks. New tasks are accepted, and wait. Errors:
 // ErrInvalid, ErrUnavailable, ErrUnknown, ErrUnreachable.
-func (c *Client) Pause(ctx context.Context, topic string) error {
+func (c *Client) PauseTopic(ctx context.Context, topic string) error {
 	return c.onTopic(ctx, call{method: http.MethodPost, effect: same}, topic, "/pause", nil)
 }
 
-// Resume delivers a topic's tasks again. Errors: those of Pause.
-func (c *Client) Resume(ctx context.Context, topic string) error {
+// ResumeTopic delivers a topic's tasks again. Errors: those of PauseTopic.
+func (c *Client) ResumeTopic(ctx context.Context, topic string) error {
 	return c.onTopic(ctx, call{method: http.MethodPost, effect: same}, topic, "/resume", nil)
 }
 

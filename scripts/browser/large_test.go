@@ -160,7 +160,7 @@ func (r *process) lateness(topic string) time.Duration {
 	due := time.Now().Add(2 * time.Second)
 	var batch []client.Request
 	for n := range number {
-		batch = append(batch, client.Request{Topic: topic, DueAt: due.Add(time.Duration(n) * 2 * time.Millisecond)})
+		batch = append(batch, client.Request{Topic: topic, Due: due.Add(time.Duration(n) * 2 * time.Millisecond)})
 	}
 	if _, err := r.client.ScheduleBatch(r.Context(), batch); err != nil {
 		r.Fatal(err)

@@ -146,7 +146,7 @@ func waveOf(t *testing.T, clients []*client.Client, topics []string, number int,
 		for n := i; n < min(i+1000, number); n++ {
 			topic := topics[n%len(topics)]
 			id := fmt.Sprintf("%s-%d", topic, n)
-			batch = append(batch, client.Request{ID: id, Topic: topic, DueAt: due.Add(time.Duration(n%5000) * time.Millisecond), Payload: []byte(`"` + id + `"`)})
+			batch = append(batch, client.Request{ID: id, Topic: topic, Due: due.Add(time.Duration(n%5000) * time.Millisecond), Payload: []byte(`"` + id + `"`)})
 		}
 		results, err := clients[i/1000%len(clients)].ScheduleBatch(t.Context(), batch)
 		if err != nil {

@@ -127,7 +127,7 @@ func (r *rig) fleetCount(of func(*tasks.Counts) int64) int {
 func pull(t *testing.T, c *client.Client, topic string, shop *shop) (stop func()) {
 	t.Helper()
 	take := func(_ context.Context, d *client.Delivery) error {
-		late := time.Since(d.DueAt)
+		late := time.Since(d.Due)
 		shop.mu.Lock()
 		shop.late = append(shop.late, late)
 		shop.mu.Unlock()

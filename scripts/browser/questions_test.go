@@ -225,15 +225,15 @@ func books(t *testing.T, nodes []*process, midnight time.Time) (minute time.Time
 			made++
 		}
 	}
-	schedule(1, client.Request{ID: "order-42", Topic: "order.unpaid", DueAt: now.Add(time.Hour)})
-	schedule(lateOfToday, client.Request{Topic: "order.unpaid", DueAt: midnight})
+	schedule(1, client.Request{ID: "order-42", Topic: "order.unpaid", Due: now.Add(time.Hour)})
+	schedule(lateOfToday, client.Request{Topic: "order.unpaid", Due: midnight})
 	n1.does("PATCH", "/v1/topics/order.unpaid", `{"lease":"1m"}`)
-	schedule(soon, client.Request{Topic: "coupon", DueAt: now.Add(8 * time.Minute)})
-	schedule(campaign, client.Request{Topic: "newsletter", Group: "autumn", DueAt: now.Add(30 * time.Hour)})
-	schedule(others, client.Request{Topic: "newsletter", DueAt: now.Add(30 * time.Hour)})
+	schedule(soon, client.Request{Topic: "coupon", Due: now.Add(8 * time.Minute)})
+	schedule(campaign, client.Request{Topic: "newsletter", Group: "autumn", Due: now.Add(30 * time.Hour)})
+	schedule(others, client.Request{Topic: "newsletter", Due: now.Add(30 * time.Hour)})
 	minute = now.Truncate(time.Minute)
 	for topic, number := range map[string]int{"order.unpaid": late, "mail.reminder": retrying, "invoice.send": buried, "cart.reminder": through, "groupbuy.close": heldBack} {
-		schedule(number, client.Request{Topic: topic, DueAt: minute})
+		schedule(number, client.Request{Topic: topic, Due: minute})
 	}
 	(&tab{T: t}).waits(func() (bool, string) {
 		st, err := n1.client.Totals(t.Context())

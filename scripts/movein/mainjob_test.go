@@ -150,7 +150,7 @@ func write(t *testing.T, c *redis.Client, l *lapse, writers, each int) (due map[
 				if k < each/2 {
 					err = c.Do(t.Context(), "SET", key, "v", "PXAT", at.UnixMilli()).Err()
 				} else {
-					_, err = l.Put(t.Context(), client.Request{ID: key, Topic: "order.expired", DueAt: at})
+					_, err = l.Replace(t.Context(), client.Request{ID: key, Topic: "order.expired", Due: at})
 				}
 				if err != nil {
 					t.Error(err)

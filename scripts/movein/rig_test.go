@@ -184,8 +184,8 @@ func (l *lapse) receive(t *testing.T, topic string) *receiver {
 			receipts := make([]string, len(list))
 			for i := range list {
 				got[list[i].ID]++
-				if now := time.Now(); list[i].DueAt.After(now.Add(time.Millisecond)) {
-					t.Errorf("%s is early by %s", list[i].ID, list[i].DueAt.Sub(now))
+				if now := time.Now(); list[i].Due.After(now.Add(time.Millisecond)) {
+					t.Errorf("%s is early by %s", list[i].ID, list[i].Due.Sub(now))
 				}
 				receipts[i] = list[i].Receipt
 			}

@@ -202,7 +202,7 @@ func (w *Writer) resolve(ctx context.Context, r *client.Request) (Outcome, error
 			if there.State == client.Finished {
 				same = ctx // what is finished has no revision any more: PUT makes a new task
 			}
-			put, err := w.Client.Put(same, *r)
+			put, err := w.Client.Replace(same, *r)
 			if err == nil {
 				return createdOr(put, Moved), nil
 			}
@@ -228,7 +228,7 @@ func createdOr(t *client.Task, otherwise Outcome) Outcome {
 
 // same reports whether a task has, or had, what the request says.
 func (w *Writer) same(t *client.Task, r *client.Request) bool {
-	d := t.DueAt.Sub(r.DueAt)
+	d := t.Due.Sub(r.Due)
 	if d > w.Tolerance || d < -w.Tolerance {
 		return false
 	}
@@ -257,7 +257,7 @@ func (w *Writer) Again(ctx context.Context, r client.Request) error {
 			return err
 		}
 		o = Imported
-		_, err = w.Client.Put(ctx, r)
+		_, err = w.Client.Replace(ctx, r)
 		return err
 	})
 	if err != nil && ctx.Err() == nil && !client.Passing(err) {

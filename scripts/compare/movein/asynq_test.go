@@ -163,7 +163,7 @@ func TestAsynq(t *testing.T) {
 		}
 		got := b.task(info)
 		h := got.Headers
-		if got.Topic != want.topic || string(got.Payload) != want.payload || got.DueAt.Unix() != info.NextProcessAt.Unix() || h["payload-encoding"] != want.encoding ||
+		if got.Topic != want.topic || string(got.Payload) != want.payload || got.Due.Unix() != info.NextProcessAt.Unix() || h["payload-encoding"] != want.encoding ||
 			h["asynq-retried"] != want.retried || h["asynq-max-retry"] != want.most || h["asynq-queue"] != info.Queue || h["asynq-id"] != info.ID ||
 			h["asynq-type"] != info.Type || h["tenant"] != "eu" || h["imported"] != "asynq" {
 			t.Errorf("%+v became %+v", info, got)

@@ -236,7 +236,7 @@ func requestOf(topic string, e *entry, m *message) client.Request {
 	if encoding != "" {
 		headers[movein.EncodingHeader] = encoding
 	}
-	return client.Request{ID: movein.IDOf("asynq:" + e.queue + ":" + e.id), Topic: topic, DueAt: e.due, Payload: payload, Headers: headers}
+	return client.Request{ID: movein.IDOf("asynq:" + e.queue + ":" + e.id), Topic: topic, Due: e.due, Payload: payload, Headers: headers}
 }
 
 // remove deletes a task of a set, unless it has left the set.

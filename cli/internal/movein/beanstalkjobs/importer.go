@@ -299,7 +299,7 @@ func (t *tube) request(j *job) client.Request {
 	if encoding != "" {
 		headers[movein.EncodingHeader] = encoding
 	}
-	return client.Request{ID: movein.IDOf(name), Topic: t.topic, DueAt: j.due, Payload: payload, Headers: headers}
+	return client.Request{ID: movein.IDOf(name), Topic: t.topic, Due: j.due, Payload: payload, Headers: headers}
 }
 
 // timed is a connection whose reads and writes have a bound.

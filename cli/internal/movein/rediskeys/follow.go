@@ -214,7 +214,7 @@ func (s *source) deleted(d *deadline) func(*client.Task) bool {
 		if s.isCluster() {
 			asOf = asOf.Add(skew)
 		}
-		return t.DueAt.After(asOf)
+		return t.Due.After(asOf)
 	}
 }
 

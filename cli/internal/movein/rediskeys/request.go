@@ -17,7 +17,7 @@ const keyHeader = "key"
 
 // requestOf makes the task of a key.
 func requestOf(topic string, d *deadline) client.Request {
-	r := client.Request{ID: movein.IDOf(d.key), Topic: topic, DueAt: d.time(), Payload: payloadOf(d)}
+	r := client.Request{ID: movein.IDOf(d.key), Topic: topic, Due: d.time(), Payload: payloadOf(d)}
 	if r.ID != d.key && utf8.ValidString(d.key) && !strings.ContainsFunc(d.key, unicode.IsControl) {
 		r.Headers = map[string]string{keyHeader: d.key}
 	}
