@@ -68,8 +68,8 @@ const (
 
 // Answered is what an answer says beside its task.
 type Answered struct {
-	// Created is set by Schedule and Replace: the task is new. Otherwise Schedule found the task of an
-	// earlier request, and Replace has replaced it.
+	// Created is set by Schedule and Replace: the task is new. Otherwise Schedule found the task of
+	// an earlier request, and Replace has replaced it.
 	Created bool
 	// ETag names the revision, for IfMatch. Tasks of lists and deliveries have none.
 	ETag string
@@ -299,8 +299,8 @@ func (c *Client) Get(ctx context.Context, id string) (*Task, error) {
 	return c.onTask(ctx, call{method: http.MethodGet, effect: reads}, id, "")
 }
 
-// Reschedule moves the deadline of a pending or ready task, or gives it another payload or delivery, in
-// one step: the old deadline is never delivered after it.
+// Reschedule moves the deadline of a pending or ready task, or gives it another payload or target,
+// in one step: the old deadline is never delivered after it.
 //
 // Errors: ErrInvalid, ErrNotFound, ErrDelivering, ErrDead, ErrTooLarge, ErrOverloaded,
 // ErrUnavailable, ErrUnknown, ErrUnreachable.
@@ -326,7 +326,8 @@ func (c *Client) Fire(ctx context.Context, id string) (*Task, error) {
 }
 
 // Hold holds the countdown of a task: it is not delivered until Resume, and then has the
-// time left that it has now. A task that is held already stays as it is. Errors: those of Reschedule.
+// time left that it has now. A task that is held already stays as it is. Errors: those of
+// Reschedule.
 func (c *Client) Hold(ctx context.Context, id string) (*Task, error) {
 	return c.onTask(ctx, call{method: http.MethodPost, effect: same}, id, "/hold")
 }
