@@ -13,24 +13,29 @@ import (
 )
 
 // errNoTools is returned where what makes a package cannot be had here.
-var errNoTools = errors.New("passed over")
+var errNoTools = errors.New("not made")
 
-// writeClients writes the packages of the clients in TypeScript and Python. One whose tools are not
-// here is named, and left out.
-func (w *workshop) writeClients(ctx context.Context, out string) error {
+// writeClients writes the packages of the clients in TypeScript and Python. Error errNoTools: it
+// names those whose tools are not here, and has written the others.
+func (w *workshop) writeClients(ctx context.Context, out string) (lacks error) {
 	from := filepath.Join(w.dir, "clone")
 	if err := run(ctx, from, nil, "git", "checkout", "--quiet", w.src.commit, "--", "clients", "LICENSE"); err != nil {
 		return err
 	}
-	for what, write := range map[string]func(ctx context.Context, from, out string) error{"the npm package": w.writeNPM, "the wheel": w.writeWheel} {
-		switch err := write(ctx, from, out); {
-		case errors.Is(err, errNoTools):
-			fmt.Fprintln(os.Stderr, what, "is", err)
-		case err != nil:
-			return fmt.Errorf("%s: %w", what, err)
+	for _, p := range []struct {
+		what  string
+		write func(ctx context.Context, from, out string) error
+	}{{"the npm package", w.writeNPM}, {"the wheel", w.writeWheel}} {
+		err := p.write(ctx, from, out)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", p.what, err)
 		}
+		if err != nil && !errors.Is(err, errNoTools) {
+			return err
+		}
+		lacks = errors.Join(lacks, err)
 	}
-	return nil
+	return lacks
 }
 
 // setVersion replaces the version that a file of the repository has.

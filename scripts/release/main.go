@@ -57,7 +57,7 @@ type built struct {
 	licences    []licence
 }
 
-// release makes all files, and prints their names.
+// release makes all files, and prints their names. Error errNoTools: all but what it names was made.
 func release(ctx context.Context, repo, revision, out, targetList string) (err error) {
 	targets, err := parseTargets(targetList)
 	if err != nil {
@@ -105,8 +105,9 @@ func release(ctx context.Context, repo, revision, out, targetList string) (err e
 			return fmt.Errorf("%s: %w", t, err)
 		}
 	}
-	if err := w.writeClients(ctx, out); err != nil {
-		return err
+	lacks := w.writeClients(ctx, out)
+	if lacks != nil && !errors.Is(lacks, errNoTools) {
+		return lacks
 	}
 	if err := writeChecksums(out, "SHA256SUMS"); err != nil {
 		return err
@@ -115,7 +116,7 @@ func release(ctx context.Context, repo, revision, out, targetList string) (err e
 	for _, e := range entries {
 		fmt.Println(" ", e.Name())
 	}
-	return err
+	return errors.Join(err, lacks)
 }
 
 // common is what the targets have in common.

@@ -84,7 +84,12 @@ func makeRelease(dir string) error {
 	if r.source, err = readSource(ctx, r.repo, testVersion); err != nil {
 		return err
 	}
-	return release(ctx, r.repo, testVersion, r.dist, native.os+"/"+native.arch)
+	err = release(ctx, r.repo, testVersion, r.dist, native.os+"/"+native.arch)
+	if errors.Is(err, errNoTools) {
+		println(err.Error()) // TestClients passes it over
+		return nil
+	}
+	return err
 }
 
 // output runs a program and returns what it prints.
