@@ -144,7 +144,7 @@ func coverage(r *client.Reach) string {
 	switch {
 	case r.Scope == string(client.ScopeNode):
 		return "node " + strings.Join(r.Covers, ", ") + " alone"
-	case len(r.Covers) < 2 && len(r.Missing) == 0:
+	case len(r.Covers) < 2 && len(r.Missing) == 0 && len(r.RecentWithout) == 0:
 		return ""
 	}
 	text := strings.Join(r.Covers, ", ")

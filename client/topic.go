@@ -2,10 +2,9 @@ package client
 
 import (
 	"context"
+	"encoding/json" // as in package tasks: payloads are the caller's
 	"fmt"
 	"time"
-
-	"github.com/goccy/go-json"
 )
 
 // A Topic is the name of a topic together with the type of what its tasks carry: each payload is
@@ -56,7 +55,7 @@ func (t Topic[T]) Replace(ctx context.Context, c *Client, id string, delay time.
 }
 
 // Handler makes a handler that hands f the decoded payloads. A payload that is missing or does not
-// decode kills its task: no further attempt could mend it.
+// decode kills its task, which can be requeued.
 func (t Topic[T]) Handler(f func(ctx context.Context, v T, d *Delivery) error) Handler {
 	return func(ctx context.Context, d *Delivery) error {
 		v, err := t.Value(d)

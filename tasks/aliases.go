@@ -8,6 +8,49 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// A Topic is a topic with its settings and what it is doing.
+//
+//	type Topic struct {
+//		Name     string
+//		Settings TopicSettings // with defaults filled in
+//		Revision int64         // of the stored settings; 0: none were set
+//		Counts   Counts
+//
+//		// ConcurrencySet reports whether Settings.Concurrency was set. Where it was not, it is the
+//		// default, and a backlog raises it (see Config.SweepBacklog).
+//		ConcurrencySet bool
+//		// ConcurrencyNow is what holds at this moment: Settings.Concurrency, or more.
+//		ConcurrencyNow int
+//		// Undeliverable says why this process cannot deliver the topic's tasks, which wait: its
+//		// settings name a way of delivery that the process does not have, or that does not accept them
+//		// (any more), or its deliverer has no receiver at the moment (ErrNoReceiver). Empty if it can.
+//		Undeliverable string
+//		// LastError is why the last attempt failed of those that have failed here since the start, at
+//		// most MaxTopicError bytes; empty if none has. LastFailed is when it ended.
+//		LastError  string
+//		LastFailed time.Time
+//	}
+//
+//	// Add adds what the topic is doing at another node. The settings stay; the last error becomes the
+//	// later one, and ConcurrencyNow the greater one.
+//	func (t *Topic) Add(o *Topic)
+//
+//	// Troubles says what is wrong with a topic at one moment, the worst first. A topic that is paused
+//	// is not late: it waits because it was told to.
+//	func (t *Topic) Troubles(at time.Time) (list []Trouble)
+type TopicInfo = task.Topic
+
+// A Checked is a Config whose defaults are filled in, with what follows from it.
+//
+//	type Checked struct {
+//		Config
+//		Times    *Times              // SweepAt
+//		Helps    Helping             // SweepHelper
+//		ByKind   Ways                // Ways, by kind
+//		Resolved map[string]Resolved // Topics, with what they ask for
+//	}
+type Checked = task.Checked
+
 // An Act does one thing with many tasks: with those that are named, or with those that a query
 // selects.
 //

@@ -34,7 +34,7 @@ import (
 // and the inside of the scheduler find them too.
 var aliased = []struct{ dir, names string }{
 	{"task", `
-Act Action Acted Refusal AuditEntry AuditQuery AuditPage TaskCounts TopicCount StateCount 
+TopicInfo=Topic Checked Act Action Acted Refusal AuditEntry AuditQuery AuditPage TaskCounts TopicCount StateCount 
 Diagnosis Trouble TroubleKind Exported ExportQuery ExportPage ExportCounts ScanQuery 
 ScanPage ExportedTopic DeadReasons DeadReason NodeEvents NodeChange MessageHandler Target 
 Targeter OnDead Links DeathCounts ReadyCounts StuckError SearchQuery Found FoundTask 
@@ -58,12 +58,16 @@ func TestAliases(t *testing.T) {
 	b.WriteString(aliasesHead)
 	for _, a := range aliased {
 		types := typesOf(t, a.dir)
-		for _, name := range strings.Fields(a.names) {
+		for _, word := range strings.Fields(a.names) {
+			alias, name, renamed := strings.Cut(word, "=")
+			if !renamed {
+				name = alias
+			}
 			typ, ok := types[name]
 			if !ok {
 				t.Fatalf("%s has no type %s", a.dir, name)
 			}
-			typ.write(&b, filepath.Base(a.dir))
+			typ.write(&b, alias, filepath.Base(a.dir))
 		}
 	}
 	want, err := format.Source(b.Bytes())
@@ -118,7 +122,7 @@ func typesOf(t *testing.T, dir string) map[string]documented {
 }
 
 // write writes the alias of a type of a package.
-func (d documented) write(b *bytes.Buffer, in string) {
+func (d documented) write(b *bytes.Buffer, alias, in string) {
 	b.WriteByte('\n')
 	for line := range strings.Lines(d.Doc) {
 		fmt.Fprintln(b, strings.TrimRight("// "+line, " \n"))
@@ -151,7 +155,7 @@ func (d documented) write(b *bytes.Buffer, in string) {
 		}
 		parameters, arguments = "["+text.String()+"]", "["+arguments+"]"
 	}
-	fmt.Fprintf(b, "type %s%s = %s.%s%s\n", d.Name, parameters, in, d.Name, arguments)
+	fmt.Fprintf(b, "type %s%s = %s.%s%s\n", alias, parameters, in, d.Name, arguments)
 }
 
 // describeFields has each field say what it is in a comment, and nothing in a tag.

@@ -55,7 +55,7 @@ func (s Admin) OwnReach() Reach { return s.cluster.OwnReach() }
 // greatest.
 //
 // Errors: ErrNoTopic if no node that answers has met it; ErrReplaying; why ctx has ended.
-func (s Admin) FleetTopic(ctx context.Context, name string) (task.Topic, Reach, error) {
+func (s Admin) FleetTopic(ctx context.Context, name string) (TopicInfo, Reach, error) {
 	return s.cluster.FleetTopic(ctx, name)
 }
 

@@ -2,8 +2,6 @@ package tasks
 
 import (
 	"context"
-
-	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // What one node answers for itself, without a call to others.
@@ -66,7 +64,7 @@ func (s Admin) ReceiverCame(topics ...string) {
 // any.
 //
 // Errors: ErrInvalid, ErrRevision, ErrOverloaded, ErrUnknown, ErrClosed.
-func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, ifRevision int64) (task.Topic, error) {
+func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, ifRevision int64) (TopicInfo, error) {
 	return s.engine.SetTopic(ctx, name, t, ifRevision)
 }
 
@@ -77,7 +75,7 @@ func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, 
 // A way of delivery that this process does not have may stay, and cannot be chosen.
 //
 // Errors: as of SetTopic; ErrUnavailable if this version cannot read the topic's settings.
-func (s Admin) ChangeTopic(ctx context.Context, name string, ifRevision int64, change func(*TopicSettings) error) (task.Topic, error) {
+func (s Admin) ChangeTopic(ctx context.Context, name string, ifRevision int64, change func(*TopicSettings) error) (TopicInfo, error) {
 	return s.engine.ChangeTopic(ctx, name, ifRevision, change)
 }
 
@@ -100,13 +98,13 @@ func (s *Scheduler) Subscribe(f EventFilter) (*Subscription, error) {
 
 // Topic returns a topic that this node has met. Error: ErrNoTopic, also of a topic that was
 // deleted and has no task here.
-func (s *Scheduler) Topic(name string) (task.Topic, error) {
+func (s *Scheduler) Topic(name string) (TopicInfo, error) {
 	return s.engine.Topic(name)
 }
 
 // Topics returns all topics that this node has met, by name, but for those of which Topic is
 // ErrNoTopic. There may be MaxTopics of them: ListTopics returns them page by page.
-func (s Admin) Topics() []task.Topic {
+func (s Admin) Topics() []TopicInfo {
 	return s.engine.Topics()
 }
 

@@ -8,13 +8,14 @@ import (
 )
 
 // A Part is what a program does with its scheduler before it waits, such as Topic.Handler. It must
-// return: what goes on for longer has a goroutine of its own, which ends with ctx.
+// return. Run does not wait for goroutines that it has begun: a program with a server of its own,
+// which ends before the scheduler, uses Open and Close.
 type Part func(ctx context.Context, s *Scheduler) error
 
 // Run is the life of a program that embeds a scheduler. It opens the scheduler on the ledger, which
 // it owns from then on, has each part do its work, in order, and waits until ctx ends or the
 // scheduler does. Then it closes the scheduler, as Close does, and returns. The ctx of the parts
-// ends before that.
+// ends before that, or when the scheduler does.
 //
 //	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 //	defer stop()
@@ -35,15 +36,18 @@ func Run(ctx context.Context, ledger recovery.Ledger, cfg Config, parts ...Part)
 func (s *Scheduler) serve(ctx context.Context, parts []Part) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	go func() {
+		select {
+		case <-s.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	for _, part := range parts {
 		if err := part(ctx, s); err != nil {
-			return err
+			return errors.Join(err, s.Err())
 		}
 	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-s.Done():
-		return s.Err()
-	}
+	<-ctx.Done()
+	return s.Err()
 }

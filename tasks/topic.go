@@ -57,7 +57,7 @@ func (t Topic[T]) Replace(ctx context.Context, s *Scheduler, id string, delay ti
 }
 
 // Handle delivers the tasks of the topic to f, with their payload decoded. A payload that does not
-// decode kills its task: no further attempt could mend it. Errors: as of Scheduler.Handle.
+// decode kills its task, which another program may requeue. Errors: as of Scheduler.Handle.
 func (t Topic[T]) Handle(s *Scheduler, f func(ctx context.Context, v T, d *Delivery) error) error {
 	return s.Handle(t.name, func(ctx context.Context, d *Delivery) error {
 		v, err := t.Value(d)

@@ -57,7 +57,8 @@ type built struct {
 	licences    []licence
 }
 
-// release makes all files, and prints their names. Error errNoTools: all but what it names was made.
+// release makes all files, and prints their names. Error errNoTools: all but what it names was
+// made.
 func release(ctx context.Context, repo, revision, out, targetList string) (err error) {
 	targets, err := parseTargets(targetList)
 	if err != nil {

@@ -31,7 +31,7 @@ type (
 		Stats  task.Figures
 		Topics []wireTopic `json:",omitempty"`
 		Beyond int         `json:",omitempty"` // how many topics there are, if Topics lacks them
-		reading
+		recentReading
 	}
 
 	// A topicsQuery asks for a page of topics, of about so many bytes, for the one of that name, or
@@ -47,7 +47,7 @@ type (
 	topicsReply struct {
 		Topics []wireTopic `json:",omitempty"`
 		Next   string      `json:",omitempty"` // leads to the next page; empty: there is none
-		reading
+		recentReading
 	}
 
 	// A forecastQuery asks for a forecast from a time on, in Unix milliseconds.
@@ -81,7 +81,7 @@ type (
 		Others task.WaveCounts
 		Beyond int  `json:",omitempty"`
 		Partly bool `json:",omitempty"` // counts are missing, see task.Wave.Complete
-		reading
+		recentReading
 	}
 )
 
@@ -95,7 +95,7 @@ const (
 func (s *Cluster) handleStats(_ context.Context, _ string, q statsQuery) (statsReply, error) {
 	reads := !s.engine.IsReplayed() // before the figures are read
 	st := s.figuresOf(q.Total)
-	a := statsReply{reading: s.recently(reads), Stats: st.Figures}
+	a := statsReply{recentReading: s.recently(reads), Stats: st.Figures}
 	fits := st.Beyond == 0 && !q.Total
 	if fits {
 		a.Topics, fits = encodeTopics(st.Topics, q.Bytes)
@@ -183,7 +183,7 @@ func (t *topicSum) add(e *engine.Engine, node string, topics []wireTopic) {
 }
 
 func (s *Cluster) handleTopics(_ context.Context, _ string, q topicsQuery) (a topicsReply, err error) {
-	a.reading = s.recently(!s.engine.IsReplayed())
+	a.recentReading = s.recently(!s.engine.IsReplayed())
 	var page task.TopicPage
 	switch {
 	case q.Name != "":
@@ -267,7 +267,7 @@ func (s *Cluster) FleetTopic(ctx context.Context, name string) (t task.Topic, re
 func (s *Cluster) handleForecast(ctx context.Context, _ string, q forecastQuery) (forecastReply, error) {
 	ctx = task.WithGrant(ctx, &task.Grant{Topics: q.Patterns})
 	f, err := s.ownForecast(ctx, task.Outlook{Topic: q.Topic, Window: q.Window, Step: q.Step}, q.From)
-	return forecastReply{f.Counts, f.Ready, f.Delivering, f.Later, f.Held, f.ReadyPaused, reading{Reads: !f.Complete}}, err
+	return forecastReply{f.Counts, f.Ready, f.Delivering, f.Later, f.Held, f.ReadyPaused, reading{!f.Complete}}, err
 }
 
 // ownForecast is the part of this node, whose Counts are shared: nodes that ask for the same within
@@ -281,18 +281,27 @@ func (s *Cluster) ownForecast(ctx context.Context, o task.Outlook, from int64) (
 	if err != nil {
 		return f, err
 	}
-	type part struct {
-		task.Forecast
-		err error
-	}
 	v, err := s.Figures.forecasts.doWanted(ctx, s.engine.Life.Context, string(key), func(ctx context.Context) any {
 		f, err := s.engine.Forecast(task.WithGrant(ctx, &task.Grant{Topics: patterns}), o, from)
-		return part{f, err}
+		return forecastPart{f, err}
 	})
 	if err != nil {
 		return f, err
 	}
-	return v.(part).Forecast, v.(part).err
+	return v.(forecastPart).Forecast, v.(forecastPart).err
+}
+
+type forecastPart struct {
+	task.Forecast
+	err error
+}
+
+// usedFor has a part that failed not used again.
+func (p forecastPart) usedFor() time.Duration {
+	if p.err != nil {
+		return 0
+	}
+	return gatherAgain
 }
 
 // fleetForecast is FleetForecast without its judgement.
@@ -322,7 +331,7 @@ func (s *Cluster) handleWaves(ctx context.Context, _ string, q wavesQuery) (wave
 	ctx = task.WithGrant(ctx, &task.Grant{Topics: q.Patterns})
 	reads := !s.engine.IsReplayed() // before the tasks are counted
 	w, err := s.engine.Waves(ctx, task.WaveQuery{From: time.Unix(q.From, 0).UTC(), To: time.Unix(q.To, 0).UTC(), Topic: q.Topic})
-	return wavesReply{s.Past.Name(), w.Since, w.Topics, w.Others, w.Beyond, !w.Complete, reading{Reads: reads}}, err
+	return wavesReply{s.Past.Name(), w.Since, w.Topics, w.Others, w.Beyond, !w.Complete, s.recently(reads)}, err
 }
 
 // FleetWaves is tasks.Admin.FleetWaves of a query that was checked.

@@ -59,7 +59,7 @@ func gatherFor[Q, A any](ctx context.Context, s *Cluster, wait time.Duration, m 
 	}
 	g, err := s.Figures.gathered.do(ctx, string(key), func() any { return gatherNow(s.engine.Life.Context, s, wait, m, q, some) })
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the other nodes were asked: %w", err)
 	}
 	return g.(*gathered[A]), nil
 }
@@ -77,7 +77,9 @@ func gatherNow[Q, A any](ctx context.Context, s *Cluster, wait time.Duration, m 
 		missing = slices.DeleteFunc(missing, func(m *task.NodeError) bool { return m.Node != "" && isOther(m.Node) })
 	}
 	g.reach.Missing = append(g.reach.Missing, missing...)
-	s.noteRecent(ctx, &g.reach)
+	if _, is := any(*new(A)).(recent); is {
+		s.noteRecent(ctx, &g.reach)
+	}
 	askEach(ctx, s, nodes, m, q, func(node string, reply A, err error) {
 		if err != nil {
 			g.reach.Missing = append(g.reach.Missing, &task.NodeError{Node: node, Err: unanswered(err)})
@@ -86,8 +88,8 @@ func gatherNow[Q, A any](ctx context.Context, s *Cluster, wait time.Duration, m 
 		g.answers = append(g.answers, nodeAnswer[A]{node, reply})
 		p, ok := any(reply).(partial)
 		addTo(&g.reach, node, ok && p.reads())
-		if ok && p.young() > 0 {
-			g.reach.LacksRecent(node, s.engine.Config.Clock().Add(-p.young()))
+		if r, is := any(reply).(recent); is && r.young() > 0 {
+			g.reach.LacksRecent(node, s.engine.Config.Clock().Add(-r.young()))
 		}
 	})
 	slices.SortFunc(g.answers, func(a, b nodeAnswer[A]) int { return strings.Compare(a.node, b.node) })
@@ -197,24 +199,30 @@ func addTo(r *task.Reach, node string, reads bool) {
 }
 
 // A partial is an answer that may be about a part of the tasks of its node.
-type partial interface {
-	reads() bool
-	young() time.Duration
-}
+type partial interface{ reads() bool }
 
 // A reading is the part of such an answer that tells.
 type reading struct {
 	Reads bool `json:",omitempty"` // the node still reads its other tasks
-	// Age of the process, if it is younger than task.RecentTime and its figures are of that.
+}
+
+func (r reading) reads() bool { return r.Reads }
+
+// A recent is an answer with figures of the last task.RecentTime.
+type recent interface{ young() time.Duration }
+
+// A recentReading is the reading of such an answer.
+type recentReading struct {
+	reading
+	// Age of the process, if it is younger than that.
 	Age time.Duration `json:",omitempty"`
 }
 
-func (r reading) reads() bool          { return r.Reads }
-func (r reading) young() time.Duration { return r.Age }
+func (r recentReading) young() time.Duration { return r.Age }
 
 // recently returns what this node says with figures of the last task.RecentTime.
-func (s *Cluster) recently(reads bool) reading {
-	r := reading{Reads: reads}
+func (s *Cluster) recently(reads bool) recentReading {
+	r := recentReading{reading: reading{reads}}
 	if age := s.engine.Elapsed(); age < task.RecentTime {
 		r.Age = max(1, age)
 	}
@@ -301,7 +309,7 @@ func (s *gatherings) share(ctx context.Context, key string, one *gathering, comp
 			unused()
 		}
 	}()
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	s.mu.Lock()
@@ -321,7 +329,7 @@ func (s *gatherings) share(ctx context.Context, key string, one *gathering, comp
 	case <-g.done:
 		return g.value, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("the other nodes were asked: %w", context.Cause(ctx))
+		return nil, context.Cause(ctx)
 	}
 }
 
@@ -346,9 +354,9 @@ func (s *gatherings) left(key string, g *gathering) {
 // compute sets a value, keeps it for a while, and forgets the oldest one beyond gatheredAtMost.
 func (s *gatherings) compute(key string, g *gathering, compute func() any) {
 	g.value = compute()
-	defer close(g.done)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer close(g.done) // under the lock: see left
 	if s.of[key] != g { // no caller waits for it any more
 		return
 	}

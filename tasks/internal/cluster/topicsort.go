@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -30,7 +32,7 @@ type (
 	ranksReply struct {
 		Ranks   []ranking.Rank `json:",omitempty"`
 		Matched int            `json:",omitempty"` // how many topics match, be they in Ranks or not
-		reading
+		recentReading
 	}
 )
 
@@ -42,7 +44,7 @@ const (
 )
 
 func (s *Cluster) handleRanks(_ context.Context, _ string, q ranksQuery) (a ranksReply, err error) {
-	a.reading = s.recently(!s.engine.IsReplayed())
+	a.recentReading = s.recently(!s.engine.IsReplayed())
 	ranks := s.ranksOf(&task.TopicQuery{Search: q.Search, Allows: func(name string) bool { return task.AnyMatches(q.Patterns, name) }})
 	a.Matched = len(ranks)
 	if q.Known != 0 && q.Known == ranking.Digest(ranks) {
@@ -105,8 +107,7 @@ func (s *Cluster) sortedPage(q task.TopicQuery, ranks []*ranking.Rank) (page tas
 
 // fleetSorted is FleetTopics of a query with an order.
 func (s *Cluster) fleetSorted(ctx context.Context, q task.TopicQuery) (page task.TopicPage, reach task.Reach, err error) {
-	own := s.ranksOf(&q)
-	g, err := gather(ctx, s, RanksMethod, ranksQuery{q.Search, q.Sort, task.PatternsOf(ctx), s.share(ranksBytes), ranking.Digest(own)})
+	g, own, err := s.gatherRanks(ctx, &q)
 	if err != nil {
 		return page, reach, err
 	}
@@ -138,6 +139,32 @@ func (s *Cluster) fleetSorted(ctx context.Context, q task.TopicQuery) (page task
 		page.NextCursor = places[end-1].Cursor(q.Sort)
 	}
 	return page, reach, nil
+}
+
+// gatherRanks returns the ranks of other nodes that match a query, and this node's by which they
+// were asked for: those that have been left out are for these names.
+func (s *Cluster) gatherRanks(ctx context.Context, q *task.TopicQuery) (*gathered[ranksReply], []*ranking.Rank, error) {
+	if s.NoPeers() {
+		return &gathered[ranksReply]{reach: s.OwnReach()}, s.ranksOf(q), nil
+	}
+	ask := ranksQuery{Search: q.Search, Sort: q.Sort, Patterns: task.PatternsOf(ctx), Bytes: s.share(ranksBytes)}
+	key, err := json.Marshal([]any{RanksMethod.Name, ask})
+	if err != nil {
+		return nil, nil, err
+	}
+	type both struct {
+		of  *gathered[ranksReply]
+		own []*ranking.Rank
+	}
+	v, err := s.Figures.gathered.do(ctx, string(key), func() any {
+		own := s.ranksOf(q)
+		ask.Known = ranking.Digest(own)
+		return both{gatherNow(s.engine.Life.Context, s, GatherWithin, RanksMethod, ask, nil), own}
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("the other nodes were asked: %w", err)
+	}
+	return v.(both).of, v.(both).own, nil
 }
 
 // addRanks adds the ranks of other nodes to those of this one, which stay as they are. It returns

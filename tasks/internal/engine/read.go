@@ -425,18 +425,25 @@ func (s *Engine) Waves(ctx context.Context, q task.WaveQuery) (task.Wave, error)
 	return v, nil
 }
 
-// lookAtWave begins a walk that is alone in looking at what ends. looked ends it. Errors: why ctx
-// has ended.
+// lookAtWave begins a walk that is alone in looking at what ends. looked ends it. Errors:
+// ErrOverloaded if too many wait to do so; why ctx has ended.
 func lookAtWave(ctx context.Context, s *Engine, p Pick) (*Walk, error) {
+	ended := s.TopicTable.History.Ended
 	select {
-	case s.TopicTable.History.Ended.Looks <- struct{}{}:
+	case ended.Waits <- struct{}{}:
+	default:
+		return nil, task.KindOf(task.ErrOverloaded, "other waves are being counted")
+	}
+	defer func() { <-ended.Waits }()
+	select {
+	case ended.Looks <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.walkLocked(p, "")
-	s.TopicTable.History.Ended.Look(func(n uint32) bool { return n < w.from || n >= w.end })
+	ended.Look(func(n uint32) bool { return n < w.from || n >= w.end })
 	return w, nil
 }
 

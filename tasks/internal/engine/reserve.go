@@ -165,7 +165,9 @@ func (s *Engine) PullableLocked(name string, reserved bool) (*Topic, error) {
 		return nil, errSettingsUnread
 	case !t.Pulled():
 		return nil, task.ErrHandled
-	case s.Dispatch.Room() <= 0:
+	}
+	t.asked = true
+	if s.Dispatch.Room() <= 0 {
 		s.Dispatch.Hold(&t.Line)
 		return nil, fmt.Errorf("%w: %d deliveries are open", task.ErrOverloaded, s.Dispatch.LeasedOut+s.Dispatch.ReservedInFlight)
 	}

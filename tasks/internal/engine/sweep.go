@@ -171,15 +171,15 @@ func (s *Engine) SearchOverdue(all bool) (found int) {
 // wakeAll sees to it that workers and receivers take what the topics have ready, and returns
 // how many of them had been forgotten. It is also how a backlog raises them.
 func (s *Engine) wakeAll() (missed int) {
-	late := s.Config.Clock().Add(-unaskedAfter).UnixMilli()
 	var unasked []string
+	now := s.Elapsed()
 	s.EachTopic(func(t *Topic) {
 		if s.Dispatch.Neglected(&t.Line) {
 			missed++
 		}
 		s.WakeLocked(t)
-		if !t.unaskedTold && len(unasked) < unaskedAtOnce && t.unasked(late, s.Store.Stale) {
-			t.unaskedTold = true
+		if len(unasked) < unaskedAtOnce && t.isUnasked(now) {
+			t.told = true
 			unasked = append(unasked, t.Name)
 		}
 	})
@@ -190,39 +190,43 @@ func (s *Engine) wakeAll() (missed int) {
 }
 
 const (
-	// unaskedAfter is for how long a receiver may let tasks wait that comes after them.
+	// unaskedAfter is for how long tasks may be ready before their first receiver asks.
 	unaskedAfter = 10 * time.Second
-	// unaskedAtOnce bounds the lines that one sweep logs about such topics.
-	unaskedAtOnce = 10
+	// unaskedAtOnce bounds the topics that one sweep tells of, and likeness those among which it
+	// looks for the one that was meant.
+	unaskedAtOnce, likeness = 100, 10_000
 )
 
-// unasked reports whether a topic has a task that has been ready since before a moment, in Unix ms,
-// and has not handed one out since the start: its name may be misspelt.
-func (t *Topic) unasked(before int64, stale func(value uint64) bool) bool {
-	if t.Deliverer != nil || t.Stopped() || t.Reservers.Local > 0 || t.Gauges[task.Ready] == 0 ||
-		t.Gauges[task.Delivering] > 0 || t.Counts.Delivered+t.Counts.Failed > 0 {
+// isUnasked reports whether tasks of a topic have been ready for unaskedAfter, as the sweep has
+// seen, and no receiver has asked for them since the start: its name may be misspelt.
+func (t *Topic) isUnasked(now time.Duration) bool {
+	switch {
+	case t.told || t.asked:
 		return false
+	case t.Gauges[task.Ready] == 0 || t.Deliverer != nil || t.Stopped():
+		t.unasked = 0
+		return false
+	case t.unasked == 0:
+		t.unasked = now
 	}
-	oldest, ok := t.oldestReady(stale)
-	return ok && oldest < before
+	return now-t.unasked >= unaskedAfter
 }
 
-// warnUnasked tells of topics that no receiver has asked for, with the topic of the nearest name
-// that has a receiver.
+// warnUnasked tells of topics that no receiver has asked for, and which topic may have been meant
+// in place of the first one.
 func warnUnasked(s *Engine, unasked []string) {
-	var asked []string
+	var near string
+	looked := 0
 	s.EachTopic(func(t *Topic) {
-		if t.Deliverer != nil || t.Reservers.Local > 0 || t.Counts.Delivered > 0 {
-			asked = append(asked, t.Name)
+		if looked++; near == "" && looked < likeness && (t.asked || t.Deliverer != nil) && spelling.Near(unasked[0], t.Name) {
+			near = t.Name
 		}
 	})
-	for _, name := range unasked {
-		more := []any{"node", s.Config.Node, "topic", name}
-		if near := spelling.Nearest(name, asked); near != "" {
-			more = append(more, "did_you_mean", near)
-		}
-		s.Config.Log.Warn("tasks are ready, and no receiver has asked for the topic", more...)
+	more := []any{"node", s.Config.Node, "topic", unasked[0], "topics", len(unasked)}
+	if near != "" {
+		more = append(more, "did_you_mean", near)
 	}
+	s.Config.Log.Warn("tasks are ready, and no receiver has asked for their topic", more...)
 }
 
 // orderKept is how long the order of the store stays when no export asks for it.

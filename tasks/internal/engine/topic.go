@@ -54,7 +54,9 @@ type Topic struct {
 	lastError string
 	lastFail  int64 // when the attempt ended that failed with lastError, Unix ms
 
-	unaskedTold bool // the log has said that no receiver has asked for it
+	asked   bool          // by a receiver, since the start
+	unasked time.Duration // since when the sweep has seen tasks ready, and no receiver; Elapsed
+	told    bool          // that no receiver has asked
 }
 
 // A keeping ties a topic to the one that its finished tasks count in, see kept.go.

@@ -1,2 +1,2 @@
-// Package spelling finds the name that was probably meant.
+// Package spelling says whether a name was probably meant for another one.
 package spelling

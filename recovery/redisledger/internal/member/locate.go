@@ -134,7 +134,8 @@ func (m *Member) KeysOf(ctx context.Context, id string) (layout.ShardKeys, error
 const ownersFresh = time.Second
 
 // What is known of the other nodes is of the last poll that was answered. It holds until
-// missedPolls are overdue, or one was refused, and for leastUnseen.
+// missedPolls are overdue, or two in a row were refused, and for leastUnseen: one refused poll
+// may be a connection that broke.
 const (
 	missedPolls = 3
 	leastUnseen = time.Second
@@ -194,7 +195,7 @@ func (m *Member) Nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 // unseenLocked reports whether the other nodes cannot be seen now.
 func (w *watch) unseenLocked(failoverAfter time.Duration, now time.Time) bool {
 	holds := leastUnseen
-	if !w.broken {
+	if w.refused < 2 {
 		holds = max(holds, missedPolls*failoverAfter/pollsPerFailover)
 	}
 	return now.Sub(w.answered) > holds

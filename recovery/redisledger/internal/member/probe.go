@@ -62,7 +62,7 @@ func (p Probe) Age(silent time.Duration, nodes ...string) error {
 func (p Probe) Watched() (answered time.Time, broken bool) {
 	p.m.peers.mu.Lock()
 	defer p.m.peers.mu.Unlock()
-	return p.m.peers.answered, p.m.peers.broken
+	return p.m.peers.answered, p.m.peers.refused > 0
 }
 
 // AgePoll makes the last poll one that was answered earlier by so much.

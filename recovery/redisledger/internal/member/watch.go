@@ -42,7 +42,7 @@ type watch struct {
 	tokenless map[recovery.ShardID]time.Time // shards without a token, and since when
 	asked     time.Time                      // when the last answered poll was sent
 	answered  time.Time                      // and when its answer was here
-	broken    bool                           // the last poll was not answered
+	refused   int                            // polls in a row that were not answered
 
 	tokens         map[recovery.ShardID]seenToken // as they were last read
 	ownersRead     time.Time                      // when all of them were
@@ -195,7 +195,7 @@ func (m *Member) readView(ctx context.Context, names []string) (view, error) {
 func (w *watch) beginAnew() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.broken = true
+	w.refused++
 }
 
 // A view is the answer to one poll.
@@ -208,14 +208,14 @@ type view struct {
 func (w *watch) see(v view, gap time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	anew := w.broken || clock.Between(w.answered, v.answered) > gap
+	anew := w.refused > 0 || clock.Between(w.answered, v.answered) > gap
 	for name, s := range w.nodes {
 		// A node that was dead for long may have been removed, see tidy.
 		if _, still := v.entries[name]; !still && (w.unlisted || w.silentLocked(s) < gapShare*gap) {
 			w.vanished[name] = vanishedPeer{s, v.answered}
 		}
 	}
-	w.asked, w.answered, w.broken, w.unlisted = v.asked, v.answered, false, false
+	w.asked, w.answered, w.refused, w.unlisted = v.asked, v.answered, 0, false
 	if anew {
 		w.unregistered = map[layout.Holder]time.Time{}
 		w.tokenless = map[recovery.ShardID]time.Time{}

@@ -72,7 +72,9 @@ func TestWatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var w watch
 			for n, v := range test.views {
-				w.broken = n > 0 && n == test.broken
+				if w.refused = 0; n > 0 && n == test.broken {
+					w.refused = 1
+				}
 				w.see(v, gap)
 			}
 			if got := w.silentLocked(w.nodes["a"]); got != test.want {
@@ -108,13 +110,16 @@ func TestUnseen(t *testing.T) {
 	now := time.Now()
 	const failoverAfter = 20 * time.Second // a poll each second
 	for _, c := range []struct {
-		ago    time.Duration
-		broken bool
-		unseen bool
-	}{{900 * time.Millisecond, true, false}, {1100 * time.Millisecond, true, true}, {2900 * time.Millisecond, false, false}, {3100 * time.Millisecond, false, true}} {
-		w := watch{answered: now.Add(-c.ago), broken: c.broken}
+		ago     time.Duration
+		refused int
+		unseen  bool
+	}{
+		{900 * time.Millisecond, 2, false}, {1100 * time.Millisecond, 2, true}, {2900 * time.Millisecond, 1, false},
+		{2900 * time.Millisecond, 0, false}, {3100 * time.Millisecond, 0, true},
+	} {
+		w := watch{answered: now.Add(-c.ago), refused: c.refused}
 		if unseen := w.unseenLocked(failoverAfter, now); unseen != c.unseen {
-			t.Errorf("%v after an answer, refused since: %v: %v", c.ago, c.broken, unseen)
+			t.Errorf("%v after an answer, %d refused since: %v", c.ago, c.refused, unseen)
 		}
 	}
 }
