@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -15,21 +16,27 @@ import (
 const (
 	// minPacked is from how many bytes on an answer is packed: less costs more than it saves.
 	minPacked = 2 << 10
-	// packedAtOnce bounds how many answers are packed at the same time, with some 300 kB of memory
-	// each. Others are answered as they are.
+	// packedAtOnce bounds how many answers are packed while they are written, with some 300 kB of
+	// memory each. Others are answered as they are. One caller may have all turns: who it is is not
+	// known yet where an answer is packed.
 	packedAtOnce = 16
 )
 
 // packing packs the answers of requests that read, for callers that accept gzip: a page asks for
 // the same figures again and again. What is small, or still waits, takes no turn.
 type packing struct {
-	turns   chan struct{}
-	packers sync.Pool // of *gzip.Writer
+	turns   chan struct{} // of answers that are written; their readers may be slow
+	inside  chan struct{} // of those that are packed in memory, one for each processor
+	packers sync.Pool     // of *gzip.Writer
 	handler http.HandlerFunc
 }
 
 func newPacking(handler http.HandlerFunc) *packing {
-	return &packing{turns: make(chan struct{}, packedAtOnce), handler: handler}
+	return &packing{
+		turns:   make(chan struct{}, packedAtOnce),
+		inside:  make(chan struct{}, runtime.GOMAXPROCS(0)),
+		handler: handler,
+	}
 }
 
 // begin takes a turn to pack what is written to the packer, for to; nil: there is none.
@@ -39,6 +46,11 @@ func (p *packing) begin(to io.Writer) *gzip.Writer {
 	default:
 		return nil
 	}
+	return p.packer(to)
+}
+
+// packer returns what packs for to.
+func (p *packing) packer(to io.Writer) *gzip.Writer {
 	z, known := p.packers.Get().(*gzip.Writer)
 	if !known {
 		z, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is a valid one
@@ -49,19 +61,22 @@ func (p *packing) begin(to io.Writer) *gzip.Writer {
 
 // end gives a turn back.
 func (p *packing) end(z *gzip.Writer) {
-	z.Reset(nil)
-	p.packers.Put(z)
+	p.keep(z)
 	<-p.turns
 }
 
-// squeeze returns a text packed; nil: it is not, see begin.
+func (p *packing) keep(z *gzip.Writer) {
+	z.Reset(nil)
+	p.packers.Put(z)
+}
+
+// squeeze returns a text packed. It may wait for its turn, but for no reader.
 func (p *packing) squeeze(text []byte) []byte {
+	p.inside <- struct{}{}
+	defer func() { <-p.inside }()
 	var to bytes.Buffer
-	z := p.begin(&to)
-	if z == nil {
-		return nil
-	}
-	defer p.end(z)
+	z := p.packer(&to)
+	defer p.keep(z)
 	_, _ = z.Write(text) // a Buffer takes everything
 	_ = z.Close()
 	return slices.Clip(to.Bytes())

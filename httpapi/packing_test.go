@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 )
 
 // Large answers of requests that read are packed, for callers that accept it.
@@ -99,4 +100,35 @@ func TestPackingTakesATurnToWrite(t *testing.T) {
 	if !p.serve(w, q) || w.Header().Get("Content-Encoding") != "gzip" || len(p.turns) > 0 {
 		t.Errorf("answered %v, and %d turns are left", w.Header(), len(p.turns))
 	}
+}
+
+// However many slow readers have the turns, what is shared is packed, as many at once as there are
+// processors.
+func TestSharedAnswersArePackedBesideSlowReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := newServer(Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range packedAtOnce {
+			s.packing.turns <- struct{}{}
+		}
+		for range cap(s.packing.inside) {
+			s.packing.inside <- struct{}{}
+		}
+		packed := make(chan madeAnswer, 1)
+		go func() { packed <- s.packShared(make([]byte, mostKept+1), true) }()
+		synctest.Wait()
+		if len(packed) != 0 {
+			t.Error("it does not wait for its turn")
+		}
+		<-s.packing.inside
+		synctest.Wait()
+		if made := <-packed; !made.packed || len(made.body) == 0 {
+			t.Errorf("it is packed: %t, to %d bytes", made.packed, len(made.body))
+		}
+		if n := len(s.packing.inside); n != cap(s.packing.inside)-1 {
+			t.Errorf("%d turns are left", n)
+		}
+	})
 }
