@@ -368,9 +368,12 @@ func (s *Server) placeProblems(body any) {
 	}
 }
 
-// failed gives a problem the request's id, and logs it if it is a defect.
+// failed gives a problem the request's id, and logs it if it is a defect. Others may share it.
 func (s *Server) failed(p *Problem, op *huma.Operation, c *gin.Context) {
 	p.RequestID = c.Writer.Header().Get(requestIDHeader)
+	if w, shares := c.Writer.(*collector); shares {
+		w.failed = p
+	}
 	if p.cause != nil {
 		s.log.Error("a request failed", "request_id", p.RequestID, "operation", op.OperationID, "error", p.cause)
 	}

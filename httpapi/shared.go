@@ -45,16 +45,18 @@ type sharedKey struct {
 
 // A sharedAnswer is one that is being made, or is there.
 type sharedAnswer struct {
-	begun      time.Time     // what it tells is not older
+	begun      time.Time     // what it tells is not older; if it is too large: when that was seen
 	done       chan struct{} // closed when it is there
 	madeAnswer               // set before done
 }
 
 // A madeAnswer is what has become of a request.
 type madeAnswer struct {
-	body   []byte // nil: none to share, it has failed, or is too large
-	packed bool   // body is packed
-	left   bool   // its caller had gone before it was there
+	body   []byte   // nil: none to share
+	packed bool     // body is packed
+	failed *Problem // what was answered instead
+	large  bool     // too large to be shared
+	left   bool     // its caller had gone before it was there
 }
 
 func (a *sharedAnswer) isDone() bool {
@@ -67,12 +69,18 @@ func (a *sharedAnswer) isDone() bool {
 }
 
 // find returns the answer of a key that tells what was at most so long ago, be it there or being
-// made. Otherwise it returns one that the caller has to make, or nil if there is no room.
+// made. Otherwise it returns one that the caller has to make, or nil if there is no room, or it was
+// too large lately: no caller waits for such a one.
 func (s *sharing) find(key sharedKey, age time.Duration) (a *sharedAnswer, mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if a = s.of[key]; a != nil && now.Sub(a.begun) < age {
+	a = s.of[key]
+	switch {
+	case a == nil || now.Sub(a.begun) >= sharedFor:
+	case a.isDone() && a.large:
+		return nil, false
+	case now.Sub(a.begun) < age:
 		return a, false
 	}
 	if a == nil && !s.hasRoomLocked(key.caller, now) {
@@ -104,7 +112,8 @@ func (s *sharing) hasRoomLocked(caller *edge.Caller, now time.Time) bool {
 	return len(s.of) < sharedAtMost && own < sharedAtMost/2
 }
 
-// end shares what a request was answered, once, or forgets it if there is nothing to share.
+// end shares what a request was answered, once. What has failed is shared with those that wait for
+// it already, and forgotten; so is that there is nothing to share, unless it is too large.
 func (s *sharing) end(key sharedKey, a *sharedAnswer, made madeAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +121,11 @@ func (s *sharing) end(key sharedKey, a *sharedAnswer, made madeAnswer) {
 		return
 	}
 	a.madeAnswer = made
+	if a.large {
+		a.begun = time.Now()
+	}
 	close(a.done)
-	if a.body == nil && s.of[key] == a { // else a newer one is being made
+	if a.body == nil && !a.large && s.of[key] == a { // else a newer one is being made
 		delete(s.of, key)
 	}
 }
@@ -148,15 +160,15 @@ func (s *Server) share(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-// takeShared waits for an answer, and answers with it, if there is one to share. Otherwise it
-// reports whether that was for the caller that made it, who has left.
+// takeShared waits for an answer, and answers with it, or as it has failed, if there is something
+// to share. Otherwise it reports whether that was for the caller that made it, who has left.
 func (s *Server) takeShared(c *gin.Context, caller *edge.Caller, a *sharedAnswer) (answered, left bool) {
 	select {
 	case <-a.done:
 	case <-c.Request.Context().Done():
 		return false, false
 	}
-	if a.body == nil {
+	if a.body == nil && (a.failed == nil || a.left) {
 		return false, a.left
 	}
 	if caller != nil {
@@ -164,6 +176,11 @@ func (s *Server) takeShared(c *gin.Context, caller *edge.Caller, a *sharedAnswer
 			writeProblem(c, problemOf(err))
 			return true, false
 		}
+	}
+	if a.failed != nil {
+		p := *a.failed // writeProblem gives it this request's id
+		writeProblem(c, &p)
+		return true, false
 	}
 	c.Header("Age", strconv.Itoa(int(time.Since(a.begun)/time.Second)))
 	a.write(c)
@@ -175,7 +192,7 @@ func (s *Server) takeShared(c *gin.Context, caller *edge.Caller, a *sharedAnswer
 func (s *Server) makeShared(c *gin.Context, key sharedKey, a *sharedAnswer, answer func()) {
 	var made madeAnswer
 	share := func() { s.shared.end(key, a, made) }
-	collects := &collector{ResponseWriter: c.Writer, pass: share}
+	collects := &collector{ResponseWriter: c.Writer, pass: func() { made.large = true; share() }}
 	c.Writer = collects
 	func() {
 		defer share()  // whatever happens: others wait for it
@@ -184,7 +201,11 @@ func (s *Server) makeShared(c *gin.Context, key sharedKey, a *sharedAnswer, answ
 			made.left = c.Request.Context().Err() != nil
 		}()
 		answer()
-		if collects.pass != nil && c.Writer.Status() == http.StatusOK {
+		switch {
+		case collects.pass == nil:
+		case collects.failed != nil:
+			made.failed = collects.failed
+		case c.Writer.Status() == http.StatusOK:
 			made = s.packShared(collects.body, key.packed)
 		}
 	}()
@@ -197,17 +218,14 @@ func (s *Server) makeShared(c *gin.Context, key sharedKey, a *sharedAnswer, answ
 	}
 }
 
-// packShared returns an answer as it is shared, packed if it is worth that and may be; without a
-// body if it is too large.
+// packShared returns an answer as it is shared, packed if it is worth that and may be.
 func (s *Server) packShared(body []byte, packed bool) (made madeAnswer) {
 	made.body = body
 	if packed && len(body) >= minPacked {
-		if small := s.packing.squeeze(body); small != nil {
-			made.body, made.packed = small, true
-		}
+		made.body, made.packed = s.packing.squeeze(body), true
 	}
 	if len(made.body) > mostKept {
-		return madeAnswer{}
+		return madeAnswer{large: true}
 	}
 	return made
 }
@@ -225,8 +243,9 @@ func (a *madeAnswer) write(c *gin.Context) {
 // A collector keeps an answer back, until it has more than mostShared.
 type collector struct {
 	gin.ResponseWriter
-	body []byte
-	pass func() // called when it no longer keeps anything back; then nil
+	body   []byte
+	failed *Problem // that the answer tells
+	pass   func()   // called when it no longer keeps anything back; then nil
 }
 
 func (w *collector) Write(p []byte) (int, error) {

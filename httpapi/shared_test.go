@@ -228,6 +228,65 @@ func TestSharedAnswersWaitForNoReader(t *testing.T) {
 	}
 }
 
+// All that wait for an answer that fails get its problem, each with its own request id. Later ones
+// make theirs anew.
+func TestFailuresGoToThoseThatWait(t *testing.T) {
+	shareBubble(t, func(s *sharer) {
+		goOn := make(chan struct{})
+		fails := func(c *gin.Context) {
+			<-goOn
+			p := unavailable.with("for a test")
+			s.failed(p, &huma.Operation{}, c)
+			writeProblem(c, p)
+		}
+		recorders := make([]*httptest.ResponseRecorder, 20)
+		answered := make([]chan string, len(recorders))
+		for i := range recorders {
+			recorders[i] = httptest.NewRecorder()
+			recorders[i].Header().Set(requestIDHeader, fmt.Sprint("request-", i))
+			answered[i] = s.ask(s.Context(), "a", 2, recorders[i], fails)
+		}
+		close(goOn)
+		for i, w := range recorders {
+			<-answered[i]
+			id := fmt.Sprintf(`"request_id":"request-%d"`, i)
+			if w.Code != 503 || !strings.Contains(w.Body.String(), id) || w.Header().Get("Content-Type") != problemMedia || w.Header().Get("Retry-After") == "" {
+				t.Errorf("caller %d is answered %d %v %s", i, w.Code, w.Header(), w.Body)
+			}
+		}
+		if s.made != 1 || len(s.shared.of) != 0 {
+			t.Errorf("%d are made, and %d are kept", s.made, len(s.shared.of))
+		}
+		s.wantAnswer(s.ask(s.Context(), "a", 2, nil, saying("mended", goOn)), "200 mended", 2)
+	})
+}
+
+// For a while after an answer was too large, no caller waits for the one of another.
+func TestNoneWaitForWhatIsTooLarge(t *testing.T) {
+	for _, size := range []int{mostKept + 1, mostShared + 1} {
+		shareBubble(t, func(s *sharer) {
+			text, ready := strings.Repeat("x", size), make(chan struct{})
+			first := s.ask(s.Context(), "a", 2, nil, func(c *gin.Context) {
+				time.Sleep(2 * sharedFor) // it is remembered from its end on
+				saying(text, ready)(c)
+			})
+			waits := s.ask(s.Context(), "a", 2, nil, saying(text, ready))
+			close(ready)
+			time.Sleep(2 * sharedFor)
+			s.wantAnswer(first, "200 "+text, 2)
+			s.wantAnswer(waits, "200 "+text, 2)
+			goOn := make(chan struct{})
+			slow, other := s.ask(s.Context(), "a", 2, nil, saying(text, goOn)), s.ask(s.Context(), "a", 1, nil, saying(text, ready))
+			s.wantAnswer(other, "200 "+text, 4)
+			close(goOn)
+			s.wantAnswer(slow, "200 "+text, 4)
+			time.Sleep(sharedFor)
+			s.wantAnswer(s.ask(s.Context(), "a", 2, nil, saying("small", ready)), "200 small", 5)
+			s.wantAnswer(s.ask(s.Context(), "a", 2, nil, nil), "200 small 0", 5)
+		})
+	}
+}
+
 // A caller whose token is withdrawn while it waits for an answer does not get it.
 func TestSharedAnswersOfAWithdrawnToken(t *testing.T) {
 	shareBubble(t, func(s *sharer) {
