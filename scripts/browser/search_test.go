@@ -128,3 +128,95 @@ func TestSearchGoesOn(t *testing.T) {
 	p.hides("#progress", "not complete")
 	p.content()
 }
+
+// A searched answers the searches of a page: with what answer says, or with a problem of a status.
+func (r *rig) searched(answer func(n int64, cursor string) (status int, more string)) (at string, asked *atomic.Int64) {
+	r.Helper()
+	asked = new(atomic.Int64)
+	return r.behind(func(w http.ResponseWriter, q *http.Request) bool {
+		if q.URL.Path != "/v1/search" {
+			return false
+		}
+		status, more := answer(asked.Add(1), q.URL.Query().Get("cursor"))
+		w.Header().Set("Content-Type", "application/json")
+		if w.WriteHeader(status); status != http.StatusOK {
+			_, _ = fmt.Fprintf(w, `{"title": "It fails", "status": %d, "detail": "%s"}`, status, more)
+			return true
+		}
+		_, _ = fmt.Fprintf(w, `{"scope": "fleet", "covers": ["a"], "missing": [], "tasks": [], "topics": [], "looked_at": 1000, "of": 1000, %s}`, more)
+		return true
+	}), asked
+}
+
+// What an incomplete search has found stays while its repeat fails, with why, and until one ends.
+func TestSearchThatFails(t *testing.T) {
+	var state atomic.Int64
+	url, asked := serve(t).searched(func(n int64, cursor string) (int, string) {
+		switch {
+		case state.Load() == 1:
+			return http.StatusServiceUnavailable, "n3 does not answer"
+		case n > 1 && cursor == "":
+			return http.StatusOK, `"groups": [], "complete": true, "next_cursor": "c"`
+		case n > 1:
+			return http.StatusOK, `"groups": [{"name": "g-1", "match": "begin", "topic": "x"}, {"name": "g-2", "match": "begin", "topic": "x"}], "complete": true`
+		}
+		state.Store(1)
+		return http.StatusOK, `"groups": [{"name": "g-1", "match": "begin", "topic": "x"}], "complete": false`
+	})
+	p := open(t)
+	p.paced("[[10000, 300], [20000, 300], [40000, 300], [80000, 300], [160000, 300], [300000, 300]]", 1)
+	p.load(url + "/#/search?q=g")
+	p.shows("#progress", "Looked at all 1,000 tasks: found 1 group. It is not complete.")
+	p.shows("main .fault", "n3 does not answer")
+	p.shows("#progress", "Looked at all 1,000 tasks: found 1 group. It is not complete.")
+	before := asked.Load()
+	p.waits(func() (bool, string) { return asked.Load() > before+3, "it does not repeat" })
+	p.shows("#progress", "Looked at all 1,000 tasks: found 1 group. It is not complete.")
+	p.shows("main table", "g-1")
+	state.Store(2)
+	p.shows("#progress", "Looked at all 1,000 tasks: found 2 groups.")
+	p.hides("#progress", "not complete")
+	p.hides("main", "n3 does not answer")
+}
+
+// A search that is refused is not repeated. With a cursor that is refused it begins without it.
+func TestSearchThatIsRefused(t *testing.T) {
+	url, asked := serve(t).searched(func(n int64, cursor string) (int, string) {
+		switch {
+		case cursor == "old":
+			return http.StatusUnprocessableEntity, "the cursor is of another search"
+		case n == 1:
+			return http.StatusOK, `"groups": [{"name": "g-1", "match": "begin", "topic": "x"}], "complete": true, "next_cursor": "old"`
+		case n == 3:
+			return http.StatusOK, `"groups": [{"name": "g-2", "match": "begin", "topic": "x"}], "complete": true`
+		}
+		return http.StatusUnprocessableEntity, "q is wrong"
+	})
+	p := open(t)
+	p.paced("[[10000, 300], [20000, 300]]", 1)
+	p.load(url + "/#/search?q=g")
+	p.shows("#progress", "Looked at all 1,000 tasks: found 2 groups.")
+	p.load("about:blank")
+	p.load(url + "/#/search?q=wrong")
+	p.shows("main .fault", "q is wrong")
+	p.ask(`await new Promise(r => setTimeout(r, 1500)); return ""`) // five pauses
+	if n := asked.Load(); n != 4 {
+		t.Errorf("it has asked %d times", n)
+	}
+}
+
+// Each pause before a search that stays incomplete is twice as long as the one before, 5 min at
+// most.
+func TestSearchRepeatsMoreSeldom(t *testing.T) {
+	url, asked := serve(t).searched(func(int64, string) (int, string) {
+		return http.StatusOK, `"groups": [], "complete": false`
+	})
+	p := open(t)
+	p.paced("[[10000, 100], [20000, 101], [40000, 102], [80000, 103], [160000, 104], [300000, 60000]]", 1)
+	p.load(url + "/#/search?q=g")
+	p.waits(func() (bool, string) { return asked.Load() == 6, fmt.Sprintf("it has asked %d times", asked.Load()) })
+	p.ask(`await new Promise(r => setTimeout(r, 1000)); return ""`)
+	if n := asked.Load(); n != 6 {
+		t.Errorf("it has asked %d times", n)
+	}
+}

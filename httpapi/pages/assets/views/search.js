@@ -4,7 +4,6 @@ import {html, useEffect, useRef, useState} from "../vendor/preact.js";
 import {get} from "../api.js";
 import {count, plural} from "../format.js";
 import {Fault, Section, Table, View} from "../parts.js";
-import {usePoll} from "../poll.js";
 import {link} from "../route.js";
 import {taskColumns} from "./tasks.js";
 
@@ -27,36 +26,51 @@ function join(s, part) {
   return {...s, cursor, looked: part.looked_at, of: part.of, complete: part.complete, over: !cursor, going: !!cursor && !rests};
 }
 
-// useSearch is what a search has found so far, and go, which stops it or has it go on, or begin again.
+// What a search could not have may be there later: it repeats after a pause, in ms, that doubles each time.
+const firstPause = 10_000, longestPause = 300_000;
+
+// useSearch is what a search has found so far, and go, which stops it or has it go on, or begin again. What was
+// found before is shown until a repeat has come to its end.
 function useSearch(q) {
-  const [s, set] = useState(nothing), state = useRef(s), before = useRef(false), control = useRef(new AbortController());
+  const [s, set] = useState(nothing), state = useRef(s), before = useRef(null), control = useRef(new AbortController()), wait = useRef({ms: firstPause, timer: 0});
   const put = next => set(state.current = next);
+  const rest = () => {
+    wait.current.timer = setTimeout(() => {
+      const ms = document.hidden ? firstPause : Math.min(2 * wait.current.ms, longestPause);
+      wait.current.ms = ms;
+      if (document.hidden) rest(); else begin(true);
+    }, wait.current.ms);
+  };
   const run = async () => {
     const {signal} = control.current = new AbortController();
     while (state.current.going && q) {
+      const {cursor} = state.current;
       try {
-        const part = await get("v1/search", {q, cursor: state.current.cursor, limit: partSize}, signal);
+        const next = join(state.current, await get("v1/search", {q, cursor, limit: partSize}, signal));
         if (signal.aborted) return;
-        put(join(state.current, part));
+        if (!next.going) before.current = null;
+        put(next);
       } catch (fault) {
-        if (!signal.aborted) put({...state.current, going: false, fault});
+        if (signal.aborted) return;
+        const refused = cursor && fault.status === 422; // without it the search begins again
+        put({...state.current, cursor: refused ? "" : cursor, going: false, fault});
+        if (refused || fault.unanswered || fault.status === 429 || fault.status >= 500) rest();
         return;
       }
     }
+    if (state.current.over && !state.current.complete) rest();
   };
-  const go = going => {
-    control.current.abort();
+  const end = () => { control.current.abort(); clearTimeout(wait.current.timer); };
+  const begin = going => {
+    end();
     const was = state.current;
-    before.current = was.over && was;
+    if (was.over) before.current = was;
     put({...(was.over ? nothing() : was), going, fault: null});
     if (going) run();
   };
-  useEffect(() => { run(); return () => control.current.abort(); }, []);
-  usePoll(async () => { // what was missing may be there
-    const {over, complete, fault} = state.current;
-    if (over && !complete || fault && fault.status !== 400) go(true);
-  }, [], 10_000);
-  return [s.going && before.current || s, go];
+  const go = going => { wait.current.ms = firstPause; begin(going); };
+  useEffect(() => { run(); return end; }, []);
+  return [before.current ? {...before.current, fault: s.fault} : s, go];
 }
 
 // progress says how far a search is.
