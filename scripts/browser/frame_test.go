@@ -184,3 +184,56 @@ func TestPartThatIsOld(t *testing.T) {
 	fails.Store(false)
 	p.waits(func() (bool, string) { return p.text("#worst .stale") == "", "it still looks old" })
 }
+
+// Different questions are not asked at the same instant: by a clock that stands at a multiple of
+// all periods, none waits for a whole one. Another page waits as long for the same ones.
+func TestQuestionsDoNotMeet(t *testing.T) {
+	url := serve(t).url
+	p := open(t)
+	p.begins(`const timeout = setTimeout, stands = Date.now() - Date.now() % 60_000, waits = window.waits = [];
+		Date.now = () => stands;
+		window.setTimeout = (f, ms, ...rest) => { waits.push(ms); return timeout(f, ms === 4000 ? 1e6 : ms, ...rest); };`)
+	first := "[]"
+	for range 2 {
+		p.load("about:blank")
+		p.load(url)
+		p.shows("h1", "Nothing is late.")
+		const asked = `[...new Set(waits.filter(ms => ms > 0 && ![100, 250, 4000, 60_000].includes(ms)))]`
+		p.waits(func() (bool, string) {
+			return eval[bool](p, asked+`.length >= 8 && `+first+`.every(ms => waits.includes(ms))`), eval[string](p, asked+".join()") + ", the first page " + first
+		})
+		if met := eval[string](p, `waits.filter(ms => [2000, 3000, 5000, 10_000, 15_000, 30_000].includes(ms)).join()`); met != "" {
+			t.Errorf("whole periods of %s ms", met)
+		}
+		first = eval[string](p, "JSON.stringify("+asked+".filter(ms => ms % 1000))")
+	}
+}
+
+// A view of another version than the page has it loaded anew, once: then the page says what is
+// wrong.
+func TestViewOfAnotherVersion(t *testing.T) {
+	var old, pages atomic.Int64
+	old.Store(1)
+	url := serve(t).behind(func(w http.ResponseWriter, q *http.Request) bool {
+		if q.URL.Path == "/" {
+			pages.Add(1)
+		}
+		if !strings.HasSuffix(q.URL.Path, "/views/dead.js") || old.Load() == 0 {
+			return false
+		}
+		w.Header().Set("Content-Type", "text/javascript")
+		w.Header().Set("Cache-Control", "no-store")
+		_, _ = w.Write([]byte(`import {noMore} from "../api.js"; export const Dead = noMore;`))
+		return true
+	})
+	p := open(t)
+	p.load(url + "/#/dead")
+	p.waits(func() (bool, string) { return pages.Load() == 2, "the page is not loaded anew" })
+	p.shows("main .fault", "The page is of another version than the server.")
+	if n := pages.Load(); n != 2 {
+		t.Errorf("it was loaded %d times", n)
+	}
+	old.Store(0)
+	p.press("Try again")
+	p.shows("h1", "No task is dead")
+}

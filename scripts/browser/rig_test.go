@@ -202,7 +202,13 @@ func (p *tab) paced(waits string, part int) {
 		window.setTimeout = (f, ms, ...rest) => timeout(f, waits.get(ms) ?? ms, ...rest);
 		AbortSignal.timeout = ms => bound(ms / %d);
 	}`, waits, part)
-	p.do("pace", chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+	p.begins(script)
+}
+
+// begins makes the pages that are loaded from now on begin with a script.
+func (p *tab) begins(script string) {
+	p.Helper()
+	p.do("begin", chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := cdp.Call(ctx, target, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
 		return err
 	}))

@@ -84,10 +84,11 @@ async function request(method, path, {query, body, headers, signal, accept = []}
   if (csrf && method !== "GET") more["X-Lapse-CSRF"] = csrf;
   if (method !== "GET") changed = Date.now();
   else if (Date.now() - changed > settle) more["Cache-Control"] = "max-age=" + seen;
-  const bound = AbortSignal.timeout(patience);
+  const bound = AbortSignal.timeout(patience), address = withQuery(path, query);
+  if (signal) asked.set(signal, address);
   let answer, text;
   try {
-    answer = await fetch(withQuery(path, query), {
+    answer = await fetch(address, {
       method, headers: more, body: body === undefined ? undefined : JSON.stringify(body),
       cache: "no-store", signal: signal ? AbortSignal.any([signal, bound]) : bound,
     });
@@ -105,6 +106,9 @@ async function request(method, path, {query, body, headers, signal, accept = []}
   if (!answer.ok && !accept.includes(answer.status)) throw new Problem(answer.status, value || {});
   return {value, etag: answer.headers.get("ETag")};
 }
+
+// asked is the address of the last question of a signal: what a view asks for, by which polls tell theirs apart.
+export const asked = new WeakMap();
 
 export const get = async (path, query, signal) => (await call("GET", path, {query, signal})).value;
 export const post = async (path, body) => (await call("POST", path, {body})).value;

@@ -23,17 +23,42 @@ const later = {dead: () => import("./views/dead.js").then(m => m.Dead), waves: (
   search: () => import("./views/search.js").then(m => m.Search), task: () => import("./views/task.js").then(m => m.TaskView), topic: () => import("./views/topic.js").then(m => m.Topic)};
 const loaded = {}, prefetchAfter = 4000; // ms
 
+// The page is loaded anew for a view of another version at most once in this time, in ms.
+const reloadsAfter = 60_000;
+
+// unloaded is why a view was not loaded. One that was fetched and fails is of another version than the page, as
+// after an upgrade of the server: no new try mends that, but the page that the server has now does.
+function unloaded(fault) {
+  const title = "The view was not loaded", key = "lapse-reloaded";
+  if (fault instanceof TypeError) return {title, message: "The server does not answer."};
+  try {
+    if (Math.abs(Date.now() - sessionStorage.getItem(key)) > reloadsAfter) {
+      sessionStorage.setItem(key, Date.now());
+      location.reload();
+    }
+  } catch { /* without the store it could do so without end */ }
+  return {title, message: "The page is of another version than the server.", old: true};
+}
+
 // Later is such a view. Who reads from its heading goes on doing so when it comes.
 function Later({view, ...props}) {
   const [fault, setFault] = useState(null), [, set] = useState(0), read = useRef(null);
-  const load = () => { setFault(null); later[view]().then(is => { loaded[view] = is; read.current = document.activeElement?.matches("main h1") ? document.activeElement : null; set(n => n + 1); }, () => setFault({title: "The view was not loaded", message: "The server does not answer."})); };
+  const load = () => {
+    setFault(null);
+    later[view]().then(is => {
+      if (!is) throw new SyntaxError("no such view");
+      loaded[view] = is;
+      read.current = document.activeElement?.matches("main h1") ? document.activeElement : null;
+      set(n => n + 1);
+    }).catch(fault => setFault(unloaded(fault)));
+  };
   useEffect(() => { if (!loaded[view]) load(); }, [view]);
   useEffect(() => {
     if (!read.current || read.current.isConnected) return;
     read.current = null;
     document.querySelector("main h1")?.focus({preventScroll: true});
   });
-  return loaded[view] ? html`<${loaded[view]} ...${props} />` : html`<h1 tabindex="-1" class="unseen">Loading</h1>${fault ? html`<${Fault} fault=${fault} again=${load} />` : html`<p class="empty" role="status">Loading…</p>`}`;
+  return loaded[view] ? html`<${loaded[view]} ...${props} />` : html`<h1 tabindex="-1" class="unseen">Loading</h1>${fault ? html`<${Fault} fault=${fault} again=${fault.old ? () => location.reload() : load} />` : html`<p class="empty" role="status">Loading…</p>`}`;
 }
 
 // opens reports whether the token of a session opens a view. The overview tells of all topics.

@@ -1,10 +1,14 @@
 // What is on the screen is asked for again and again, while the tab is visible.
 
 import {useCallback, useEffect, useRef, useState} from "./vendor/preact.js";
+import {asked} from "./api.js";
+
+// shiftOf is after which part of a period a question is asked, by a hash of its address, in ms.
+const shiftOf = (address, period) => [...address].reduce((h, c) => (31 * h + c.charCodeAt(0)) % 1_000_003, 7) % period;
 
 // usePoll calls ask(signal) at once and then each period (ms), and again when deps change. It asks when the
-// clock shows a multiple of the period, so that all that a page asks, and all pages ask, at about the same time
-// the server collects once. It returns
+// clock shows a multiple of the period and the shift of its question: all pages ask the same at about the same
+// time, so that the server collects it once, and different questions do not meet. It returns
 //   data   the last answer; kept while later calls fail; undefined before the first one
 //   at     when that answer came, by the clock of this machine
 //   fault  why the last call failed; null if it did not
@@ -15,7 +19,7 @@ export function usePoll(ask, deps, period = 2000) {
   const [state, set] = useState({data: undefined, at: 0, fault: null});
   const wake = useRef(() => {});
   useEffect(() => {
-    let timer = 0, over = false, controller = new AbortController();
+    let timer = 0, over = false, shift, controller = new AbortController();
     const round = async () => {
       clearTimeout(timer);
       controller.abort(); // of a round that this one replaces
@@ -26,7 +30,8 @@ export function usePoll(ask, deps, period = 2000) {
       } catch (fault) {
         if (!mine.signal.aborted) set(s => ({...s, fault}));
       }
-      if (!over && mine === controller) timer = setTimeout(next, period - Date.now() % period);
+      shift ??= shiftOf(asked.get(mine.signal) ?? "", period); // the times in its query may change
+      if (!over && mine === controller) timer = setTimeout(next, period - (Date.now() + shift) % period);
     };
     const next = () => { if (!document.hidden) round(); };
     const shown = () => { if (!document.hidden) round(); else clearTimeout(timer); };
