@@ -53,7 +53,11 @@ type Topic struct {
 	recent    *minutes.Recent // first attempts of the last minutes; nil: there was none
 	lastError string
 	lastFail  int64 // when the attempt ended that failed with lastError, Unix ms
+	asking
+}
 
+// An asking is what is known of whether receivers ask for the tasks of a topic, see isUnasked.
+type asking struct {
 	asked   bool          // by a receiver, since the start
 	unasked time.Duration // since when the sweep has seen tasks ready, and no receiver; Elapsed
 	told    bool          // that no receiver has asked
