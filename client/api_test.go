@@ -35,7 +35,7 @@ func TestTasks(t *testing.T) {
 	check(t, "other content", err, client.ErrExists)
 	due := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 	replaced, err := c.Replace(ctx, client.Request{ID: "a", Topic: "x", Due: due})
-	check(t, "Put", err, nil)
+	check(t, "Replace", err, nil)
 	if replaced.Created || !replaced.Due.Equal(due) || replaced.Payload != nil || replaced.MaxLateness != 0 {
 		t.Errorf("got %+v", replaced)
 	}
@@ -55,9 +55,9 @@ func TestTasks(t *testing.T) {
 	_, err = c.Replace(old, client.Request{ID: "a", Topic: "x"})
 	check(t, "Put of another revision", err, client.ErrRevision)
 	_, err = c.Hold(old, "a")
-	check(t, "HoldTask of another revision", err, client.ErrRevision)
+	check(t, "Hold of another revision", err, client.ErrRevision)
 	held, err := c.Hold(client.IfMatch(ctx, changed.ETag), "a")
-	check(t, "HoldTask of this revision", err, nil)
+	check(t, "Hold of this revision", err, nil)
 	check(t, "Cancel", c.Cancel(client.IfMatch(ctx, held.ETag), "a"), nil)
 	check(t, "Cancel again", c.Cancel(ctx, "a"), nil)
 	_, err = c.Get(ctx, "a")
