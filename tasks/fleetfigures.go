@@ -92,7 +92,7 @@ func (s Admin) FleetForecast(ctx context.Context, o Outlook) (Forecast, Reach, e
 // the ledger keeps it: the last minute of one that was killed is lost. Therefore Since is at least
 // when the last of those that are dead was heard.
 //
-// Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
+// Errors: as of Waves.
 func (s Admin) FleetWaves(ctx context.Context, q WaveQuery) (Wave, Reach, error) {
 	q, err := q.Check()
 	if err == nil && q.Topic != "" {

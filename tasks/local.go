@@ -23,7 +23,8 @@ func (s *Scheduler) Err() error {
 // for a day: with the ledger, over restarts of the node. While the ledger cannot be read, Since is
 // when this process began, and Complete is false. Like List it visits every task in memory.
 //
-// Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
+// Errors: ErrInvalid, ErrNotGranted, ErrClosed; ErrOverloaded if others are being counted and too
+// many wait; or why ctx has ended.
 func (s Admin) Waves(ctx context.Context, q WaveQuery) (Wave, error) {
 	q, err := q.Check()
 	if err != nil {

@@ -337,7 +337,10 @@ func TestRecentFiguresLackWhatEndedProcessesCounted(t *testing.T) {
 				rig.Want(t, "FleetStats", err, nil)
 				_, topics, err := n.Admin().FleetTopics(t.Context(), TopicQuery{Sort: SortWorst})
 				rig.Want(t, "FleetTopics", err, nil)
-				for _, r := range []Reach{stats, topics} {
+				hour := time.Now().Truncate(time.Minute)
+				_, waves, err := n.Admin().FleetWaves(t.Context(), WaveQuery{From: hour, To: hour.Add(time.Hour)})
+				rig.Want(t, "FleetWaves", err, nil)
+				for _, r := range []Reach{stats, topics, waves} {
 					if d := r.RecentSince.Sub(since); !slices.Equal(r.RecentWithout, without) || d.Abs() > 5*time.Second {
 						t.Errorf("%s: %s says that it lacks what %v had counted until %v, want %v, %v", what, n.Name, r.RecentWithout, r.RecentSince, without, since)
 					}

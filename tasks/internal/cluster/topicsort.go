@@ -141,8 +141,9 @@ func (s *Cluster) fleetSorted(ctx context.Context, q task.TopicQuery) (page task
 	return page, reach, nil
 }
 
-// gatherRanks returns the ranks of other nodes that match a query, and this node's by which they
-// were asked for: those that have been left out are for these names.
+// gatherRanks returns the ranks of other nodes that match a query, and this node's. The ranks that
+// others have left out are of topics that this node had when it asked them, so these are among its
+// own even if they have gone since.
 func (s *Cluster) gatherRanks(ctx context.Context, q *task.TopicQuery) (*gathered[ranksReply], []*ranking.Rank, error) {
 	if s.NoPeers() {
 		return &gathered[ranksReply]{reach: s.OwnReach()}, s.ranksOf(q), nil
@@ -164,7 +165,17 @@ func (s *Cluster) gatherRanks(ctx context.Context, q *task.TopicQuery) (*gathere
 	if err != nil {
 		return nil, nil, fmt.Errorf("the other nodes were asked: %w", err)
 	}
-	return v.(both).of, v.(both).own, nil
+	own := s.ranksOf(q) // what has come since is there at once
+	has := make(map[string]bool, len(own))
+	for _, r := range own {
+		has[r.Name] = true
+	}
+	for _, r := range v.(both).own {
+		if !has[r.Name] && !s.isDeleted(r.Name) {
+			own = append(own, r)
+		}
+	}
+	return v.(both).of, own, nil
 }
 
 // addRanks adds the ranks of other nodes to those of this one, which stay as they are. It returns

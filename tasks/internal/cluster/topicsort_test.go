@@ -254,3 +254,26 @@ func callJSON[Q, A any](t *testing.T, s *cluster.Cluster, node string, m cluster
 	rig.Want(t, "Marshal", err, nil)
 	return reply
 }
+
+// Where topics come all the time, the other nodes are asked no more often, and each topic of the
+// node that is asked is on the page at once.
+func TestTopicsThatCome(t *testing.T) {
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
+		a := f.Nodes[0]
+		f.Nodes[1].Must(Request{ID: "first", Topic: "first"})
+		rig.Pass(2 * time.Second)
+		const pages = 6
+		for i := range pages {
+			_, err := a.SetTopic(t.Context(), fmt.Sprint("t", i), TopicSettings{}, -1)
+			rig.Want(t, "SetTopic", err, nil)
+			page, _, err := a.Admin().FleetTopics(t.Context(), TopicQuery{Sort: SortWorst, Limit: 1})
+			if err != nil || page.Matched != i+2 {
+				t.Errorf("%d topics, %v, want %d", page.Matched, err, i+2)
+			}
+		}
+		// The ranks once, and what each page has of its own topics.
+		if kept := rig.Cluster(a.Scheduler).Gathered(); kept > 1+pages {
+			t.Errorf("%d answers are kept after %d pages", kept, pages)
+		}
+	})
+}

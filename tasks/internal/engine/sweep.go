@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"time"
@@ -171,31 +172,27 @@ func (s *Engine) SearchOverdue(all bool) (found int) {
 // wakeAll sees to it that workers and receivers take what the topics have ready, and returns
 // how many of them had been forgotten. It is also how a backlog raises them.
 func (s *Engine) wakeAll() (missed int) {
-	var unasked []string
+	unasked, first := 0, ""
 	now := s.Elapsed()
 	s.EachTopic(func(t *Topic) {
 		if s.Dispatch.Neglected(&t.Line) {
 			missed++
 		}
 		s.WakeLocked(t)
-		if len(unasked) < unaskedAtOnce && t.isUnasked(now) {
+		if t.isUnasked(now) {
 			t.told = true
-			unasked = append(unasked, t.Name)
+			unasked++
+			first = cmp.Or(first, t.Name)
 		}
 	})
-	if len(unasked) > 0 {
-		warnUnasked(s, unasked)
+	if unasked > 0 {
+		warnUnasked(s, first, unasked)
 	}
 	return missed
 }
 
-const (
-	// unaskedAfter is for how long tasks may be ready before their first receiver asks.
-	unaskedAfter = 10 * time.Second
-	// unaskedAtOnce bounds the topics that one sweep tells of, and likeness those among which it
-	// looks for the one that was meant.
-	unaskedAtOnce, likeness = 100, 10_000
-)
+// unaskedAfter is for how long tasks may be ready before their first receiver asks.
+const unaskedAfter = 10 * time.Second
 
 // isUnasked reports whether tasks of a topic have been ready for unaskedAfter, as the sweep has
 // seen, and no receiver has asked for them since the start: its name may be misspelt.
@@ -212,17 +209,16 @@ func (t *Topic) isUnasked(now time.Duration) bool {
 	return now-t.unasked >= unaskedAfter
 }
 
-// warnUnasked tells of topics that no receiver has asked for, and which topic may have been meant
-// in place of the first one.
-func warnUnasked(s *Engine, unasked []string) {
-	var near string
-	looked := 0
+// warnUnasked tells of a number of topics that no receiver has asked for, and which topic may have
+// been meant in place of the first one.
+func warnUnasked(s *Engine, first string, number int) {
+	near := ""
 	s.EachTopic(func(t *Topic) {
-		if looked++; near == "" && looked < likeness && (t.asked || t.Deliverer != nil) && spelling.Near(unasked[0], t.Name) {
+		if near == "" && (t.asked || t.Deliverer != nil) && spelling.Near(first, t.Name) {
 			near = t.Name
 		}
 	})
-	more := []any{"node", s.Config.Node, "topic", unasked[0], "topics", len(unasked)}
+	more := []any{"node", s.Config.Node, "topic", first, "topics", number}
 	if near != "" {
 		more = append(more, "did_you_mean", near)
 	}
