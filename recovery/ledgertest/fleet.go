@@ -125,6 +125,15 @@ func (c *fleetNode) mustPut(shard int, id string, from, to recovery.Spot) {
 	}
 }
 
+// transfer hands a shard over as it stands.
+func (c *fleetNode) transfer(shard int, to string) error {
+	at, err := c.Position(shard)
+	if err != nil {
+		return err
+	}
+	return c.Transfer(c.Context(), shard, to, at)
+}
+
 // pendings reads what is pending in a shard, by ScanShard and Get.
 func (c *fleetNode) pendings(shard int) []string {
 	c.Helper()
@@ -199,17 +208,17 @@ func testHandOver(t *testing.T, h FleetHarness) {
 	if ok, err := b.Accept(t.Context(), shardID); ok || err != nil {
 		t.Fatalf("Accept of what was not transferred = %v, %v", ok, err)
 	}
-	if err := a.Transfer(t.Context(), 0, "absent"); err == nil || errors.Is(err, recovery.ErrLost) {
+	if err := a.transfer(0, "absent"); err == nil || errors.Is(err, recovery.ErrLost) {
 		t.Fatalf("Yield to an absent node = %v", err)
 	}
 	a.mustPut(0, id, pending(noon), pending(noon+1))
-	if err := a.Transfer(t.Context(), 0, "b"); err != nil {
+	if err := a.transfer(0, "b"); err != nil {
 		t.Fatalf("Yield: %v", err)
 	}
 	if err := a.put(0, id, pending(noon+1), pending(noon+2)); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply to a shard that was transferred = %v", err)
 	}
-	if err := a.Transfer(t.Context(), 0, "b"); !errors.Is(err, recovery.ErrLost) {
+	if err := a.transfer(0, "b"); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Yield again = %v", err)
 	}
 	if ok, err := c.Accept(t.Context(), shardID); ok || err != nil {
@@ -291,7 +300,10 @@ func testReadAhead(t *testing.T, h FleetHarness) {
 	if _, _, err := read(after); err != nil || after == before {
 		t.Errorf("ReadAhead at %q after %q = %v", after, before, err)
 	}
-	if err := a.Transfer(t.Context(), 0, "b"); err != nil {
+	if err := a.Transfer(t.Context(), 0, "b", before); err == nil || errors.Is(err, recovery.ErrLost) {
+		t.Fatalf("Transfer of a shard that is not at the position = %v", err)
+	}
+	if err := a.Transfer(t.Context(), 0, "b", after); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Position(0); !errors.Is(err, recovery.ErrLost) {
@@ -370,7 +382,7 @@ func testAway(t *testing.T, h FleetHarness) {
 		if b.ShardID(n) != shardIDs[0] {
 			continue
 		}
-		if err := b.Transfer(t.Context(), n, "a"); err != nil {
+		if err := b.transfer(n, "a"); err != nil {
 			t.Fatalf("Yield: %v", err)
 		}
 	}
@@ -391,7 +403,7 @@ func testNumbersAgain(t *testing.T, h FleetHarness) {
 	back := func(count int) int {
 		t.Helper()
 		n := b.waitAcquired(count)[count-1]
-		if err := b.Transfer(t.Context(), n, "a"); err != nil {
+		if err := b.transfer(n, "a"); err != nil {
 			t.Fatalf("Yield: %v", err)
 		}
 		b.Forget(n)
@@ -402,7 +414,7 @@ func testNumbersAgain(t *testing.T, h FleetHarness) {
 	}
 	there := func(n int) {
 		t.Helper()
-		if err := a.Transfer(t.Context(), n, "b"); err != nil {
+		if err := a.transfer(n, "b"); err != nil {
 			t.Fatalf("Yield: %v", err)
 		}
 		if ok, err := b.Accept(t.Context(), shardID); !ok || err != nil {
@@ -476,7 +488,7 @@ func testHolders(t *testing.T, h FleetHarness) {
 	}
 	check("at first", a, "a", "a", "b")
 	check("of another", b, "a", "a", "b")
-	if err := a.Transfer(t.Context(), 0, "b"); err != nil {
+	if err := a.transfer(0, "b"); err != nil {
 		t.Fatalf("Yield: %v", err)
 	}
 	check("of what was transferred", a, "b", "a", "b")

@@ -131,18 +131,17 @@ func (l *Ledger) Position(n int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	at, err := s.Position()
-	return at.String(), err
+	return s.Told()
 }
 
 // Transfer implements recovery.Fleet.
-func (l *Ledger) Transfer(ctx context.Context, n int, to string) error {
+func (l *Ledger) Transfer(ctx context.Context, n int, to, position string) error {
 	done, err := l.use(context.WithoutCancel(ctx)) // ending early leaves the outcome open
 	if err != nil {
 		return err
 	}
 	defer done()
-	return l.member.Transfer(ctx, n, to)
+	return l.member.Transfer(ctx, n, to, position)
 }
 
 // Accept implements recovery.Fleet.

@@ -134,7 +134,7 @@ func handOver(t *testing.T, server *redistest.Server, from, to *fleetNode) (ids 
 	ids, keys = from.put(t), from.member.Term(1).Keys
 	shardID := from.ShardID(1)
 	before = server.Do("hget", keys.Tasks(), layout.OwnerField)
-	if err := from.Transfer(t.Context(), 1, to.opts.Node); err != nil {
+	if err := from.transfer(t, 1, to.opts.Node); err != nil {
 		t.Fatal(err)
 	}
 	if ok, err := to.Accept(t.Context(), shardID); !ok || err != nil {
@@ -183,10 +183,10 @@ func TestForgottenHandOver(t *testing.T) {
 			before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 			if name != "Answered" {
 				a.client.AddHook(&lossOf{digest: conn.ClaimScript.Digest})
-				if err := a.Transfer(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
+				if err := a.transfer(t, 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
 					t.Fatalf("Yield: %v", err)
 				}
-			} else if err := a.Transfer(t.Context(), 1, "b"); err != nil {
+			} else if err := a.transfer(t, 1, "b"); err != nil {
 				t.Fatal(err)
 			}
 			if ok, err := b.Accept(t.Context(), shardID); !ok || err != nil {
@@ -206,7 +206,7 @@ func TestForgottenHandOver(t *testing.T) {
 			}
 			forgetsHandOver(server, keys, before, ids[1])
 			if name == "Unanswered" {
-				if err := a.Transfer(t.Context(), 1, "b"); err != nil {
+				if err := a.transfer(t, 1, "b"); err != nil {
 					t.Errorf("Yield, repeated: %v", err)
 				}
 			}
@@ -251,16 +251,16 @@ func TestTransferFindsLostBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Do("hset", s.Keys.Tasks(), layout.SequenceField, at.Sequence-1)
-	if err := a.Transfer(t.Context(), 0, "b"); err == nil || errors.Is(err, recovery.ErrLost) {
-		t.Errorf("Transfer of a shard whose last batch is lost: %v", err)
+	for _, attempt := range []string{"once", "again"} { // b has read it without the batch
+		if err := a.Transfer(t.Context(), 0, "b", at.String()); err == nil || errors.Is(err, recovery.ErrLost) {
+			t.Errorf("Transfer of a shard whose last batch is lost, %s: %v", attempt, err)
+		}
 	}
 	d.wait(t, 1)
 	if ok, err := b.Accept(t.Context(), a.ShardID(0)); ok || err != nil {
 		t.Errorf("the next owner has it: %v, %v", ok, err)
 	}
-	if err := a.Transfer(t.Context(), 0, "b"); err != nil {
-		t.Errorf("Transfer, repeated: %v", err)
-	}
+	eventually(t, "the shard is handed over as it is now", func() bool { return a.transfer(t, 0, "b") == nil })
 }
 
 // Redis loses everything after a hand-over that the receiver has not accepted: the giver, asked for
@@ -271,7 +271,7 @@ func TestEmptyAfterATransfer(t *testing.T) {
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	a.put(t)
 	shardID, keys := a.ShardID(0), a.member.Term(0).Keys
-	if err := a.Transfer(t.Context(), 0, "b"); err != nil {
+	if err := a.transfer(t, 0, "b"); err != nil {
 		t.Fatal(err)
 	}
 	server.Do("del", keys.Tasks(), keys.Pending())
@@ -303,7 +303,7 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 	} {
 		keys := a.member.Term(n).Keys
 		before := server.Do("hget", keys.Tasks(), layout.OwnerField)
-		if err := a.Transfer(t.Context(), n, "b"); err != nil {
+		if err := a.transfer(t, n, "b"); err != nil {
 			t.Fatal(err)
 		}
 		forgetsHandOver(server, keys, before, ids[n])
@@ -335,7 +335,7 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 		}
 	}
 	// The state that came back belongs to its holder again, and no older state does.
-	if err := b.Transfer(t.Context(), b.member.Holds("a", 0).Number, "a"); err != nil {
+	if err := b.transfer(t, b.member.Holds("a", 0).Number, "a"); err != nil {
 		t.Fatal(err)
 	}
 	a.member.KeepOnce()
@@ -343,7 +343,7 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 	if n := a.member.Probe().Transferred(); n != 2 {
 		t.Errorf("it remembers to have given %d shards", n)
 	}
-	if err := a.Transfer(t.Context(), a.acquired[0], "b"); err != nil {
+	if err := a.transfer(t, a.acquired[0], "b"); err != nil {
 		t.Fatal(err)
 	}
 	b.look(t)
@@ -360,7 +360,7 @@ func TestForgottenWhileHandedOn(t *testing.T) {
 	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 	from, n := a, 1
 	for _, to := range []*fleetNode{b, c} {
-		if err := from.Transfer(t.Context(), n, to.opts.Node); err != nil {
+		if err := from.transfer(t, n, to.opts.Node); err != nil {
 			t.Fatal(err)
 		}
 		if ok, err := to.Accept(t.Context(), shardID); !ok || err != nil {
@@ -427,6 +427,14 @@ func TestAdoptionThatNeverHappened(t *testing.T) {
 	}
 	if err := a.Apply(t.Context(), 1, batchOf(put("new", "1"))); err != nil {
 		t.Fatal(err)
+	}
+	if err := b.Apply(t.Context(), n, batchOf(remove(ids[1]))); err == nil || errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Apply of the adopter, which cannot know yet: %v", err)
+	}
+	for range 2 {
+		if err := a.member.Beat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := b.Apply(t.Context(), n, batchOf(remove(ids[1]))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply of the adopter: %v", err)

@@ -83,6 +83,16 @@ func (m *fleetNode) note(f func()) {
 // still makes a node that does nothing by itself.
 func still(o *Options) { o.FailoverAfter = time.Hour }
 
+// transfer hands a shard over as it stands.
+func (m *fleetNode) transfer(t testing.TB, n int, to string) error {
+	t.Helper()
+	at, err := m.Position(n)
+	if err != nil {
+		return err
+	}
+	return m.Transfer(t.Context(), n, to, at)
+}
+
 func (m *fleetNode) crash() { m.lives.crash() }
 
 // told returns how many shards memory was told to have acquired and lost.
@@ -329,7 +339,7 @@ func TestFailoverAfterOfOthers(t *testing.T) {
 	if acquired, _ := b.told(); acquired > 0 || !lives() {
 		t.Error("a node that is certain of its shards is taken for dead")
 	}
-	if err := b.Transfer(t.Context(), 0, a.opts.Node); err != nil {
+	if err := b.transfer(t, 0, a.opts.Node); err != nil {
 		t.Error(err)
 	}
 	b.age(t, 6*time.Hour, "a")

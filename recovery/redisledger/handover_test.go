@@ -33,11 +33,11 @@ func TestTransferAndAccept(t *testing.T) {
 			if ok, err := b.Accept(t.Context(), shardID); ok || err != nil {
 				t.Errorf("b accepts what was not transferred: %v, %v", ok, err)
 			}
-			if err := a.Transfer(t.Context(), 2, "b"); err != nil {
+			if err := a.transfer(t, 2, "b"); err != nil {
 				t.Fatal(err)
 			}
 			for what, err := range map[string]error{
-				"Yield again": a.Transfer(t.Context(), 2, "b"),
+				"Yield again": a.transfer(t, 2, "b"),
 				"Apply":       a.Apply(t.Context(), 2, batchOf(put("x", "late"))),
 				"Get":         a.Get(t.Context(), 2, nil, nil),
 				"ScanShard":   a.ScanShard(t.Context(), 2, nil),
@@ -66,7 +66,7 @@ func TestTransferAndAccept(t *testing.T) {
 				t.Errorf("Locate: %+v, %v, want %+v", at, err, want)
 			}
 			// And back, under another number: memory has not called Forget for the first.
-			if err := b.Transfer(t.Context(), n, "a"); err != nil {
+			if err := b.transfer(t, n, "a"); err != nil {
 				t.Fatal(err)
 			}
 			if ok, err := a.Accept(t.Context(), shardID); !ok || err != nil {
@@ -77,7 +77,7 @@ func TestTransferAndAccept(t *testing.T) {
 				t.Error("the number was used again")
 			}
 			a.Forget(2)
-			if err := a.Transfer(t.Context(), a.acquired[0], "b"); err != nil {
+			if err := a.transfer(t, a.acquired[0], "b"); err != nil {
 				t.Fatal(err)
 			}
 			a.Forget(a.acquired[0])
@@ -98,12 +98,12 @@ func TestHandOverUnanswered(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	a.client.AddHook(&lossOf{digest: conn.ClaimScript.Digest})
-	if err := a.Transfer(t.Context(), 0, "b"); !errors.Is(err, recovery.ErrUnanswered) {
+	if err := a.transfer(t, 0, "b"); !errors.Is(err, recovery.ErrUnanswered) {
 		t.Fatalf("Yield: %v", err)
 	}
 	entry := server.Do("hget", b.keys.Nodes(), "b")
 	server.Do("hdel", b.keys.Nodes(), "b") // it can get no shard any more, but may have got one
-	if err := a.Transfer(t.Context(), 0, "b"); err != nil {
+	if err := a.transfer(t, 0, "b"); err != nil {
 		t.Errorf("Yield, repeated: %v", err)
 	}
 	server.Do("hset", b.keys.Nodes(), "b", entry)
@@ -115,7 +115,7 @@ func TestHandOverUnanswered(t *testing.T) {
 	b.waitAcquired(t, 1)
 
 	// A shard of the node's own is found with the next heartbeat.
-	if err := b.Transfer(t.Context(), b.acquired[0], "a"); err != nil {
+	if err := b.transfer(t, b.acquired[0], "a"); err != nil {
 		t.Fatal(err)
 	}
 	a.member.KeepOnce()
@@ -123,13 +123,13 @@ func TestHandOverUnanswered(t *testing.T) {
 
 	// An answer is lost, and the receiver has accepted the shard already.
 	a.client.AddHook(&lossOf{digest: conn.ClaimScript.Digest})
-	if err := a.Transfer(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
+	if err := a.transfer(t, 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
 		t.Fatalf("Yield: %v", err)
 	}
 	if ok, err := b.Accept(t.Context(), a.ShardID(1)); !ok || err != nil {
 		t.Fatalf("Accept: %v, %v", ok, err)
 	}
-	if err := a.Transfer(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrLost) {
+	if err := a.transfer(t, 1, "b"); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Yield, repeated after it was accepted: %v", err)
 	}
 }
@@ -140,6 +140,10 @@ func TestTransferWithoutRedis(t *testing.T) {
 	a := join(t, server.URL(), "a", still)
 	join(t, server.URL(), "b", still)
 	next := layout.NewToken("b", "x", 9)
+	at, err := a.Position(0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	server.Kill()
 	for _, open := range []bool{false, true} {
 		if open {
@@ -148,7 +152,7 @@ func TestTransferWithoutRedis(t *testing.T) {
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, ctx := range []context.Context{t.Context(), over} {
-			if err := a.Transfer(ctx, 0, "b"); err == nil || errors.Is(err, recovery.ErrUnanswered) != open {
+			if err := a.Transfer(ctx, 0, "b", at); err == nil || errors.Is(err, recovery.ErrUnanswered) != open {
 				t.Errorf("Yield, with another one open: %v: %v", open, err)
 			}
 		}
@@ -165,7 +169,7 @@ func TestTransferWithOpenBatch(t *testing.T) {
 	if err := a.Apply(t.Context(), 0, batch); !errors.Is(err, errNoAnswer) {
 		t.Fatalf("Apply: %v", err)
 	}
-	if err := a.Transfer(t.Context(), 0, "b"); err == nil || errors.Is(err, recovery.ErrLost) {
+	if err := a.transfer(t, 0, "b"); err == nil || errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Yield: %v", err)
 	}
 	if err := a.Apply(t.Context(), 0, batch); err != nil {
@@ -210,12 +214,12 @@ func TestTransferToUnknownNode(t *testing.T) {
 	server.Do("hset", "lapse:nodes", "strange", `{"incarnation":"x","number":9,"layout":99}`)
 	a.age(t, 2*time.Hour, "dead")
 	for _, node := range []string{"a", "absent", "old", "ended", "dead", "ancient", "strange"} {
-		if err := a.Transfer(t.Context(), 0, node); err == nil || errors.Is(err, recovery.ErrLost) {
+		if err := a.transfer(t, 0, node); err == nil || errors.Is(err, recovery.ErrLost) {
 			t.Errorf("Yield to %s: %v", node, err)
 		}
 	}
 	join(t, server.URL(), "newer", newer)
-	if err := a.Transfer(t.Context(), 0, "newer"); err != nil {
+	if err := a.transfer(t, 0, "newer"); err != nil {
 		t.Error(err)
 	}
 }
@@ -238,7 +242,7 @@ func TestComingBack(t *testing.T) {
 	if n := a.terms.ShardOf([]byte(ids[2])); n != -1 {
 		t.Errorf("a new record belongs in %d", n)
 	}
-	if err := b.Transfer(t.Context(), b.acquired[0], "a"); err != nil {
+	if err := b.transfer(t, b.acquired[0], "a"); err != nil {
 		t.Fatal(err)
 	}
 	a.waitAcquired(t, 1)
@@ -248,7 +252,7 @@ func TestComingBack(t *testing.T) {
 	}
 	a.wantFound(t, ids[back:back+1])
 	for _, n := range b.acquired[1:] {
-		if err := b.Transfer(t.Context(), n, "a"); err != nil {
+		if err := b.transfer(t, n, "a"); err != nil {
 			t.Fatal(err)
 		}
 	}

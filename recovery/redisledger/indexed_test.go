@@ -151,7 +151,7 @@ func TestAcquiredUnknownToMemory(t *testing.T) {
 func transfer(t *testing.T, from *fleetNode, shard int, to *fleetNode) {
 	t.Helper()
 	shardID := from.ShardID(shard)
-	eventually(t, "the successor is known", func() bool { return from.Transfer(t.Context(), shard, to.opts.Node) == nil })
+	eventually(t, "the successor is known", func() bool { return from.transfer(t, shard, to.opts.Node) == nil })
 	if ok, err := to.Accept(t.Context(), shardID); !ok || err != nil {
 		t.Fatalf("Accept: %v, %v", ok, err)
 	}

@@ -20,6 +20,13 @@ func (l *Ledger) ReadAhead(ctx context.Context, shardID recovery.ShardID, positi
 		return false, err
 	}
 	defer done()
+	if whole, err = l.readAhead(ctx, shardID, position, pending, dead); err == nil {
+		l.member.NoteAhead(shardID, position)
+	}
+	return whole, err
+}
+
+func (l *Ledger) readAhead(ctx context.Context, shardID recovery.ShardID, position string, pending func([]recovery.Entry) error, dead func(recovery.Entry)) (whole bool, err error) {
 	keys, known, err := l.member.KeysOfShard(ctx, shardID)
 	if err == nil && !known {
 		err = fmt.Errorf("the node of shard %v is not registered", shardID)

@@ -192,7 +192,7 @@ func (s *fleetShard) position() string {
 }
 
 // Transfer implements recovery.Fleet.
-func (m *Member) Transfer(ctx context.Context, n int, to string) error {
+func (m *Member) Transfer(ctx context.Context, n int, to, position string) error {
 	s, err := m.lockShard(ctx, n)
 	if err != nil {
 		return err
@@ -201,6 +201,9 @@ func (m *Member) Transfer(ctx context.Context, n int, to string) error {
 	receiver := m.f.members[to]
 	if receiver == nil || receiver.dead {
 		return fmt.Errorf("memory ledger: node %s does not live", to)
+	}
+	if s.position() != position {
+		return fmt.Errorf("memory ledger: shard is not at %s", position)
 	}
 	s.holder, m.terms[n] = receiver, nil
 	return nil

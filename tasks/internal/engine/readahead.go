@@ -232,11 +232,10 @@ func (s *coming) loadAhead() (records int64, ok bool) {
 }
 
 // callReadAhead has the next owner of the shard read it, and waits until it has. It calls as often
-// as it takes, and gives up after handOverWithin. It fails if this node has written to the shard
-// meanwhile, which it should not: then the next owner has read an older state.
-func (s *leaving) callReadAhead(ctx context.Context) error {
-	position, err := s.Fleet.Position(s.n)
-	if err != nil {
+// as it takes, and gives up after handOverWithin. The position is taken before the look at what is
+// being made good: a loss in between gives the shard another position.
+func (s *leaving) callReadAhead(ctx context.Context) (err error) {
+	if s.at, err = s.Fleet.Position(s.n); err != nil {
 		return err
 	}
 	shardID := s.Fleet.ShardID(s.n)
@@ -249,15 +248,11 @@ func (s *leaving) callReadAhead(ctx context.Context) error {
 			return errShardChanged
 		}
 		call, cancel := s.Within(ctx)
-		err := s.Cluster.CallReadAhead(call, s.to, shardID, position)
+		err := s.Cluster.CallReadAhead(call, s.to, shardID, s.at)
 		cancel()
 		switch {
 		case err == nil:
-			now, err := s.Fleet.Position(s.n)
-			if err == nil && now != position {
-				err = errShardChanged
-			}
-			return err
+			return nil
 		case errors.Is(err, ErrHandingOver):
 			attempt = 0
 		case attempt >= transferAttempts || !errors.Is(err, task.ErrNodeAway):

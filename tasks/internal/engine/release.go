@@ -65,6 +65,7 @@ type leaving struct {
 	n  int
 	h  *OwnedShard
 	to string
+	at string // the position at which that node has read it
 }
 
 // handOver hands the shard over, or takes that back.
@@ -169,7 +170,7 @@ func (s *Engine) beginRelease(shardID recovery.ShardID, to string) (*release, er
 	r := &release{to: to, done: make(chan struct{})}
 	h.release = r
 	s.Life.Background.Go(func() {
-		err := (&leaving{s, n, h, to}).handOver()
+		err := (&leaving{Engine: s, n: n, h: h, to: to}).handOver()
 		s.mu.Lock()
 		h.release, r.err = nil, err
 		s.mu.Unlock()
@@ -233,16 +234,13 @@ func (s *leaving) transfer(ctx context.Context) error {
 	case s.h.stage != draining:
 		s.unlock()
 		return ErrNotHeld
-	case s.h.reconciles > 0:
-		s.unlock()
-		return errors.New("the ledger has lost confirmed writes of the shard")
 	}
 	s.h.transferring = true
 	s.unlock()
 	var backoff recovery.Backoff
 	var err error
 	for attempt := range transferAttempts {
-		err = s.Fleet.Transfer(ctx, s.n, s.to)
+		err = s.Fleet.Transfer(ctx, s.n, s.to, s.at)
 		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || backoff.Wait(ctx, attempt) != nil {
 			break
 		}
@@ -263,7 +261,7 @@ func (s *leaving) resolve() {
 			return // Close has begun
 		}
 		ctx, cancel := s.Within(s.Life.Context)
-		err = s.Fleet.Transfer(ctx, s.n, s.to)
+		err = s.Fleet.Transfer(ctx, s.n, s.to, s.at)
 		cancel()
 	}
 	if err = s.transferred(err); err != nil {

@@ -24,9 +24,12 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 	}
 	s.Figures.Rewinds++
 	s.Shards.restoring++
+	if h != nil {
+		h.reconciles++ // from now on: a hand-over that is under way looks for it
+	}
 	s.Cluster.RewoundLocked()
 	s.Life.Background.Go(func() {
-		defer s.restored()
+		defer s.restored(h)
 		select {
 		case <-s.Life.Opened:
 		case <-s.Life.Context.Done():
@@ -84,10 +87,13 @@ func (s *Restoration) insist(do func() error) error {
 	}
 }
 
-func (s *Engine) restored() {
+func (s *Engine) restored(h *OwnedShard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Shards.restoring--
+	if h != nil {
+		h.reconciles--
+	}
 }
 
 // Restoring reports whether a shard is being made equal to memory. Until then the ledger does not

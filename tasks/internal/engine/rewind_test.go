@@ -36,7 +36,7 @@ func TestListsWaitForRestorations(t *testing.T) {
 		cancel()
 		wait(gone, context.Canceled)
 
-		time.AfterFunc(time.Second, s.restored)
+		time.AfterFunc(time.Second, func() { s.restored(nil) })
 		begun := wait(t.Context(), nil)
 		if err := s.restoredSince(begun); err != nil {
 			t.Errorf("without another restoration: %v", err)

@@ -139,11 +139,11 @@ func (m *FaultyMember) ListDead(ctx context.Context, label string, after recover
 }
 
 // Transfer is that of the Member, with the faults of the test.
-func (m *FaultyMember) Transfer(ctx context.Context, shard int, to string) error {
+func (m *FaultyMember) Transfer(ctx context.Context, shard int, to, position string) error {
 	if err := m.pass(ctx, "Transfer"); err != nil {
 		return err
 	}
-	err := m.Member.Transfer(ctx, shard, to)
+	err := m.Member.Transfer(ctx, shard, to, position)
 	if lost := m.pass(ctx, "Transferred"); lost != nil {
 		return lost // instead of its answer
 	}

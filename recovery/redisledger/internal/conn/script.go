@@ -16,7 +16,7 @@ var (
 	//go:embed scripts/claim.lua
 	claimSource string
 	//go:embed scripts/affirm.lua
-	AffirmSource string
+	affirmSource string
 	//go:embed scripts/history.lua
 	historySource string
 	//go:embed scripts/end.lua
@@ -59,8 +59,11 @@ var (
 	KeepScript       = NewScript(keepSource)
 )
 
-// EndSource has the function that it calls in front.
-var EndSource = historySource + endSource
+// Both have the function that they call in front.
+var (
+	EndSource    = historySource + endSource
+	AffirmSource = historySource + affirmSource
+)
 
 // AskHistory adds to a pipeline a read of the replication id of the server that has a key: on Redis
 // Cluster, each may be on another one. The answer is empty if the user of Redis may not ask.

@@ -428,6 +428,10 @@ func (m *Member) take(ctx context.Context, h *adoptable, next layout.Token) (boo
 		m.origins[h.node] = o
 	}
 	delete(m.transferred, shardName{h.node, h.index})
+	if h.token.Holder() == m.Self {
+		s.giver = m.ahead[h.shardID]
+	}
+	delete(m.ahead, h.shardID)
 	m.mu.Unlock()
 	m.changeTable(func(t *table) { t.enter(s) })
 	n, transferred := s.Number, h.token.Holder() == next.Holder()

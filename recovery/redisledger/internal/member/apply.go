@@ -47,6 +47,9 @@ func (m *Member) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 		// written.
 		return fmt.Errorf("shard %d: the batch before was not answered and must be repeated first", n)
 	}
+	if err := m.mayWrite(ctx, s); err != nil {
+		return err
+	}
 	// The second round writes into a shard that was reclaimed; the third is for a Redis that
 	// loses writes again meanwhile.
 	for range 3 {

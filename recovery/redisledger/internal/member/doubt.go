@@ -24,7 +24,7 @@ const (
 	takerShare = 4
 )
 
-var errDoubted = errors.New("its token is lost, and another node may have taken the shard over before: it is claimed again unless that node claims it now")
+var errDoubted = errors.New("another node may have taken the shard over: it is claimed again unless that node claims it now")
 
 // isUnclaimed reports whether no process has claimed a shard whose token is missing, or cannot be
 // read, for so long that none that lives holds it. It counts while the nodes are watched without a

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,7 +17,7 @@ import (
 var errTransferred = fmt.Errorf("%w: transferred", recovery.ErrLost)
 
 // Transfer hands a shard to another node, see recovery.Fleet.
-func (m *Member) Transfer(ctx context.Context, n int, to string) error {
+func (m *Member) Transfer(ctx context.Context, n int, to, position string) error {
 	s, err := m.Held(n)
 	if err != nil {
 		return err
@@ -30,6 +31,8 @@ func (m *Member) Transfer(ctx context.Context, n int, to string) error {
 		return fmt.Errorf("shard %d was retired", n)
 	case s.open != 0:
 		return fmt.Errorf("shard %d: the last batch was not answered and must be repeated first", n)
+	case s.at.Load().String() != position: // another node has read what the ledger had of it before
+		return fmt.Errorf("shard %d is at %s, not at %s", n, s.at.Load(), position)
 	}
 	next := s.transfer
 	if next == (layout.Token{}) {
@@ -103,6 +106,14 @@ func (m *Member) AcceptShard(ctx context.Context, shardID recovery.ShardID) (boo
 		return false, err
 	}
 	return m.accept(ctx, &seenShard{node: node, index: shardID.Shard(), shardID: shardID})
+}
+
+// NoteAhead notes at which position a shard was read that is about to be transferred here.
+func (m *Member) NoteAhead(shardID recovery.ShardID, position string) {
+	owner, _, _ := strings.Cut(position, " ")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ahead[shardID] = layout.ReadToken(owner)
 }
 
 // isMine reports whether this process should hold a shard: its token names this process, or it

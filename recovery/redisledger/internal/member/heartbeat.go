@@ -178,7 +178,7 @@ func (m *Member) heldShards(streak int64) []*Shard {
 // it, a node without traffic would learn of lost writes too late. It reports whether all shards
 // are known to be held or lost. A shard whose server is down counts as held if it was seen to be
 // held in this streak of heartbeats. In a new streak checkShards affirms the shards that it
-// holds, because other nodes may have decided to adopt them.
+// holds, because other nodes may have decided to adopt them; first it may have to let them rest.
 func (m *Member) checkShards(ctx context.Context) (bool, error) {
 	unbroken := m.streak()
 	var shards []*Shard
@@ -188,11 +188,15 @@ func (m *Member) checkShards(ctx context.Context) (bool, error) {
 			shards, before = append(shards, s), append(before, at)
 		}
 	}
+	awake, err := m.awake(ctx, shards, before, unbroken)
+	if err != nil {
+		return false, err
+	}
 	heads := make([]*redis.Cmd, len(shards))
 	p := m.Client.Pipeline()
 	for n, s := range shards {
-		if s.unbroken.Load() != unbroken {
-			heads[n] = p.Eval(ctx, conn.AffirmSource, []string{s.Keys.Tasks()}, before[n].Token.String())
+		if awake[n] && s.unbroken.Load() != unbroken {
+			heads[n] = affirm(ctx, p, &s.Keys, before[n].Token, "")
 		} else {
 			heads[n] = p.Do(ctx, "hmget", s.Keys.Tasks(), layout.OwnerField, layout.SequenceField)
 		}
@@ -219,7 +223,10 @@ func (m *Member) checkShards(ctx context.Context) (bool, error) {
 			all = all && seen
 		}
 		if now, err := s.Position(); err == nil && now.Token == before[n].Token && owner == now.Token.String() {
-			s.unbroken.Store(unbroken)
+			if awake[n] {
+				s.unbroken.Store(unbroken)
+			}
+			all = all && awake[n]
 		}
 	}
 	if all {

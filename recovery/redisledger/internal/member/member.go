@@ -33,6 +33,7 @@ type Member struct {
 	peers watch
 
 	checked   int64                     // the last streak in which all shards were seen held
+	resting   *look                     // of the shards that rest; or nil
 	kept      atomic.Pointer[time.Time] // when the last heartbeat was sent after which that was so
 	alone     atomic.Bool               // no other node was registered at the last heartbeat
 	ended     atomic.Bool               // the node's name belongs to another process by now
@@ -50,7 +51,8 @@ type Member struct {
 	recounted    time.Time // when Redis last lost this node's entry
 	warnings     []string  // what an operator should know of the other nodes
 	unregistered unregistered
-	transferred  map[shardName]layout.Token // of shards transferred and not held since
+	transferred  map[shardName]layout.Token        // of shards transferred and not held since
+	ahead        map[recovery.ShardID]layout.Token // of shards as they were read ahead
 }
 
 // A Config has what a Member needs. All fields but Version, Address and Format must be set.
@@ -83,7 +85,7 @@ type Config struct {
 
 // New makes a member, which sends nothing yet.
 func New(c Config) *Member {
-	m := &Member{Config: c, Notices: notice.New(), beatSoon: make(chan struct{}, 1), origins: map[string]origin{}, transferred: map[shardName]layout.Token{}}
+	m := &Member{Config: c, Notices: notice.New(), beatSoon: make(chan struct{}, 1), origins: map[string]origin{}, transferred: map[shardName]layout.Token{}, ahead: map[recovery.ShardID]layout.Token{}}
 	m.table.Store(new(table))
 	m.kept.Store(new(time.Time))
 	m.peers.tokens, m.peers.vanished = map[recovery.ShardID]seenToken{}, map[string]vanishedPeer{}

@@ -15,9 +15,6 @@ import (
 // those before it claims what seems to be its own.
 
 const (
-	// claimBeats: after so many heartbeats of a node it has looked at its shards, and claimed those
-	// that Redis has forgotten.
-	claimBeats = 2
 	// mostClaimBeats: no longer than it takes to send so many heartbeats is a node waited for: one
 	// that is dead sends none.
 	mostClaimBeats = 4
@@ -32,45 +29,22 @@ func (m *Member) awaitClaims(ctx context.Context) error {
 	if !m.serversAreNew(ctx) {
 		return nil
 	}
-	limit := time.NewTimer(min(mostClaimBeats*m.FailoverAfter/BeatsPerFailover, mostClaimWait))
+	l := newLook(min(mostClaimBeats*m.FailoverAfter/BeatsPerFailover, mostClaimWait))
+	limit := time.NewTimer(time.Until(l.until))
 	defer limit.Stop()
 	tick := time.NewTicker(m.FailoverAfter / pollsPerFailover)
 	defer tick.Stop()
-	beats, counts := map[string]int{}, map[string]string{}
 	for {
-		if err := m.Poll(ctx); err != nil {
+		if over, err := l.isOver(ctx, m); over || err != nil {
 			return err
-		}
-		if !m.countBeats(beats, counts) {
-			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-limit.C:
-			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// countBeats counts the heartbeats of other nodes that came since its last call, and reports
-// whether a node has to send more of them. The first poll reads none.
-func (m *Member) countBeats(beats map[string]int, counts map[string]string) (waits bool) {
-	w := &m.peers
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for name, s := range w.nodes {
-		if name == m.Self.Node || s.fault != nil || s.entry.Released {
-			continue
-		}
-		if before := counts[name]; before != "" && isSign(before, s.count) {
-			beats[name]++
-		}
-		counts[name] = s.count
-		waits = waits || beats[name] < claimBeats
-	}
-	return waits
 }
 
 // serversAreNew reports whether a server of Redis was started, or has taken another one's place,

@@ -25,6 +25,7 @@ type Shard struct {
 	Keys   layout.ShardKeys
 
 	from      layout.Token // of the process that owned it before
+	giver     layout.Token // of the process that has handed it over, if that is known
 	fromCount int64        // of that process's heartbeats until then
 
 	Owned   atomic.Bool           // false for a surplus shard that was retired
@@ -35,6 +36,7 @@ type Shard struct {
 
 	at       atomic.Pointer[Position] // token and sequence
 	unbroken atomic.Int64             // Member.unbroken when the shard was last seen with our token
+	rests    atomic.Int64             // and when it was last put at rest
 
 	// A batch, a claim, a hand-over and a retirement take turns: each holds turn across its round
 	// trips. Functions whose names end with InTurn are called with turn held, and only they use
@@ -45,6 +47,7 @@ type Shard struct {
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
 	batch    batchArguments
 	transfer layout.Token // of a Transfer that was executed or not answered; or none
+	returned int64        // the heartbeats of from when it was first seen to have the token again
 }
 
 // newShard returns the state of a shard before its claim.
@@ -121,6 +124,15 @@ func (s *Shard) Position() (Position, error) {
 		return Position{}, err
 	}
 	return *s.at.Load(), nil
+}
+
+// Told returns the name of Position, unless the shard has lost writes of which memory is not told.
+func (s *Shard) Told() (string, error) {
+	at, err := s.Position()
+	if err == nil && s.untold.Load() > 0 { // a loss that comes now gives the shard another position
+		err = fmt.Errorf("shard %d has lost writes", s.Number)
+	}
+	return at.String(), err
 }
 
 // A Verified is what verify.lua has found of a shard.
@@ -270,24 +282,39 @@ func (m *Member) reclaimInTurn(ctx context.Context, s *Shard, owner string, sequ
 	if err != nil {
 		return err
 	}
-	revived, err := m.revived(ctx, s, held)
-	if err != nil {
-		return err
-	}
 	next := m.Self.Token(s.Token.Epoch + 1)
+	var expected []any // of the shard besides its token
+	if held.Node != "" && held.Node != m.Self.Node && !held.Unreadable() && held.Epoch < s.Token.Epoch {
+		affirmed, err := m.Client.HGet(ctx, s.Keys.Tasks(), layout.AffirmField).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		if rests(affirmed) {
+			expected = []any{layout.AffirmField, affirmed}
+		}
+	}
 	switch {
 	case held == next:
 		// Our own claim, whose answer was lost.
 	case (owner == "" || held.Unreadable()) && m.mayBeAdopted(s.unbroken.Load()) && !m.isUnclaimed(s, held):
-		return fmt.Errorf("shard %d: %w", s.Number, errDoubted)
+		return fmt.Errorf("shard %d: its token is lost: %w", s.Number, errDoubted)
 	case !held.Unreadable() && (held.Epoch > s.Token.Epoch || held.Epoch == s.Token.Epoch && held != s.Token):
 		return m.revokeInTurn(s, "its owner is "+owner)
+	case expected != nil:
+		// Its owner was silent, and leaves it to this process.
+	case held == s.giver && held.Node != "":
+		// An older state: that process has handed the shard over, and takes it no more.
+	case held == s.from && held.Node != "" && held.Node != m.Self.Node:
+		if revived, err := m.revivedInTurn(ctx, s); err != nil {
+			return err
+		} else if revived {
+			return m.revokeInTurn(s, "it was adopted from "+owner+", which lives")
+		}
 	case held.Node != m.Self.Node && m.mayBeAdopted(s.unbroken.Load()) && m.lives(held):
 		return m.revokeInTurn(s, "Redis has lost its data, and "+owner+" has taken it over since")
-	case revived:
-		return m.revokeInTurn(s, "it was adopted from "+owner+", which lives")
-	default:
-		now, err := m.claim(ctx, s.Keys, owner, next, 0)
+	}
+	if held != next {
+		now, err := m.claim(ctx, s.Keys, owner, next, 0, expected...)
 		if err != nil {
 			return err
 		}
@@ -311,16 +338,26 @@ func (m *Member) reclaimInTurn(ctx context.Context, s *Shard, owner string, sequ
 	return nil
 }
 
-// revived reports whether the process from which a shard was adopted has the token again, and has
-// sent heartbeats since. Then it was not cut off. This process was, together with a former master
-// of Redis: the adoption is not part of Redis' history, and memory must not overwrite what the
-// other process has written meanwhile.
-func (m *Member) revived(ctx context.Context, s *Shard, held layout.Token) (bool, error) {
-	if held != s.from || held.Node == "" || held.Node == m.Self.Node {
-		return false, nil
+// revivedInTurn reports whether the process from which a shard was adopted, and which has the token
+// again, has lived all the time. Then this process was cut off, together with a former master of
+// Redis: the adoption is not part of Redis' history, and memory must not overwrite what the other
+// process has written meanwhile. A process that was silent has put the shard at rest after its
+// second heartbeat.
+func (m *Member) revivedInTurn(ctx context.Context, s *Shard) (bool, error) {
+	if err := m.Poll(ctx); err != nil {
+		return false, err
 	}
-	count, err := m.heartbeatCount(ctx, held.Node)
-	return count > s.fromCount, err
+	count, err := m.heartbeatCount(ctx, s.from.Node)
+	if err != nil || count <= s.fromCount {
+		return false, err
+	}
+	if s.returned == 0 {
+		s.returned = count
+	}
+	if count < s.returned+claimBeats && m.lives(s.from) {
+		return false, fmt.Errorf("shard %d: its former owner %s is back: %w", s.Number, s.from.Node, errDoubted)
+	}
+	return true, nil
 }
 
 // lives reports whether the process that a token names is known to live.
