@@ -21,7 +21,7 @@ func TestOnDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := Open(t.Context(), ledger, Config{Log: slog.New(slog.DiscardHandler)})
+		s, err := Open(t.Context(), ledger, Config{AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/diskledger"
@@ -27,10 +28,11 @@ func TestOnDeadOnEachLedger(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
+			// A pause of a machine under load is no outage: settlements are recorded.
 			start := func() *tasks.Scheduler {
 				l, err := ledger()
 				rig.Want(t, "Open of the ledger", err, nil)
-				s, err := tasks.Open(ctx, l, tasks.Config{Node: "a", Log: quiet})
+				s, err := tasks.Open(ctx, l, tasks.Config{Node: "a", Log: quiet, AnswerWithin: time.Minute})
 				rig.Want(t, "Open", err, nil)
 				return s
 			}
