@@ -58,8 +58,8 @@ type Ownership interface {
 	// ShardID names the shard of a term.
 	ShardID(shard int) ShardID
 	// Position names the state of a shard whose last batch was answered. It changes with every
-	// batch, when the ledger loses writes, and when the shard changes hands. It fails between such a
-	// loss and the end of Watcher.Rewound.
+	// batch, when the ledger loses writes, and when the shard changes hands. It fails between such
+	// a loss and the end of Watcher.Rewound.
 	Position(shard int) (string, error)
 	// ReadAhead reads a shard that another node holds, before it is transferred to this one: the
 	// pending records with their data, and of the dead what ScanDead gives, with the data of those
@@ -67,10 +67,10 @@ type Ownership interface {
 	// position when everything was read. whole reports whether the pending records and their index
 	// agree; if not, ScanShard repairs the index later. pending and dead may keep the entries.
 	ReadAhead(ctx context.Context, shardID ShardID, position string, pending func([]Entry) error, dead func(Entry)) (whole bool, err error)
-	// Transfer hands a shard to another node, if it is at that position. After an error it may be repeated; after ErrUnanswered it must be, with
-	// the same node and position. It returns ErrLost when the shard has another owner by now, also if that
-	// is the given node. It fails, and calls Watcher.Rewound, when the ledger has lost writes of
-	// the shard.
+	// Transfer hands a shard to another node, if it is at that position. After an error it may be
+	// repeated; after ErrUnanswered it must be, with the same node and position. It returns ErrLost
+	// when the shard has another owner by now, also if that is the given node. It fails, and calls
+	// Watcher.Rewound, when the ledger has lost writes of the shard.
 	Transfer(ctx context.Context, shard int, to, position string) error
 	// Accept takes over a shard that its holder has transferred to this node, and calls
 	// Watcher.Acquired. It reports false when another node owns the shard. If the ledger has lost

@@ -223,7 +223,8 @@ const openPause = 50 * time.Millisecond
 // DeleteUnknown deletes the pending records of a shard that memory does not know:
 // tasks that are finished, and that the loss has brought back. Those that memory
 // knows to be dead are buried again. An id that is being created or looked up is looked at
-// again once that is over: if the creation is given up, the record is an unknown record.
+// again once that is over: if the creation is given up, the record is an unknown record. So is that
+// of an id that memory has in another shard, unless it is newer.
 func (s *Restoration) DeleteUnknown(r recovery.Rewinder) (deleted int, err error) {
 	var open []recovery.Ref
 	err = r.ScanShard(s.Life.Context, s.Shard, func(page []recovery.Entry) error {
@@ -253,23 +254,24 @@ func (s *Restoration) DeleteUnknown(r recovery.Rewinder) (deleted int, err error
 // deletePage deletes the unknown records of a page, and buries the dead among them again.
 // It returns the records on which it cannot decide yet.
 func (s *Restoration) deletePage(page []recovery.Entry) (deleted int, open []recovery.Ref, err error) {
-	deleted, dead, open, err := s.deleteSome(page)
+	deleted, dead, open, seconds, err := s.deleteSome(page)
+	s.resolveSecondRecords(seconds)
 	if err == nil && len(dead) > 0 {
 		_, err = s.BuryAgain(dead)
 	}
 	return deleted, open, err
 }
 
-// deleteSome deletes the unknown records of a page, and returns the dead among them,
-// and those that are being created or looked up.
-func (s *Restoration) deleteSome(page []recovery.Entry) (deleted int, dead, open []recovery.Ref, err error) {
+// deleteSome deletes the unknown records of a page, and returns the dead among them, those that are
+// being created or looked up, and those whose ids memory has in other shards.
+func (s *Restoration) deleteSome(page []recovery.Entry) (deleted int, dead, open []recovery.Ref, seconds []secondRecord, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
 	case s.Ended:
-		return 0, nil, nil, task.ErrClosed
+		return 0, nil, nil, nil, task.ErrClosed
 	case !s.Term.mine():
-		return 0, nil, nil, recovery.ErrLost
+		return 0, nil, nil, nil, recovery.ErrLost
 	}
 	for i := range page {
 		id, ref := page[i].ID, recovery.Ref{ID: string(page[i].ID), Next: page[i].Spot.At}
@@ -277,7 +279,9 @@ func (s *Restoration) deleteSome(page []recovery.Entry) (deleted int, dead, open
 		switch {
 		case at == InMemory && s.Store.Slot(n).State.Undecided():
 			open = append(open, ref)
-		case at == InMemory, at == Illegible:
+		case at == InMemory:
+			seconds = s.secondRecordOfLocked(s.Store.Slot(n), &recovery.Entry{Shard: s.Shard, ID: id, Spot: page[i].Spot}, seconds)
+		case at == Illegible:
 		case at.Buried():
 			dead = append(dead, ref)
 		default:
@@ -288,5 +292,5 @@ func (s *Restoration) deleteSome(page []recovery.Entry) (deleted int, dead, open
 			deleted++
 		}
 	}
-	return deleted, dead, open, nil
+	return deleted, dead, open, seconds, nil
 }

@@ -12,9 +12,10 @@ import (
 
 // A secondRecord is a record of an id that memory has in another shard. Two nodes have created a
 // task with the id if the directory, on another server than the shard, has lost its first entry
-// while the owner of that was dead. One of the two stays: the one that was created later, or of the
-// same creation the one with the higher revision. The other is deleted, whatever memory does with
-// the task meanwhile.
+// while the owner of that was dead. Or the ledger has lost the end of a task whose id was used
+// again in another shard. One of the two stays: the one that was created later, or of the same
+// creation the one with the higher revision. The other is deleted, whatever memory does with the
+// task meanwhile.
 type secondRecord struct {
 	shard int
 	h     *OwnedShard // of the shard

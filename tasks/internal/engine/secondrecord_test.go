@@ -82,6 +82,29 @@ func TestTwins(t *testing.T) {
 	})
 }
 
+// A loss brings a finished task back whose id was used again in another shard: its record is
+// deleted there, and is not delivered by the next owner of the shard.
+func TestLostEndOfAnIDInAnotherShard(t *testing.T) {
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
+		a := f.Nodes[0]
+		before := time.Now()
+		rig.Pass(time.Second)
+		a.Must(Request{ID: "x", Topic: "t", Delay: time.Hour, Payload: []byte(`"again"`)})
+		other := (a.Engine().Terms.ShardOf([]byte("x")) + 1) % rig.FleetShards
+		due := before.Add(time.Minute).UnixMilli()
+		put(a, other, "x", record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: before.UnixNano(), Topic: []byte("t"), Payload: []byte(`"finished"`)})
+		a.Engine().Rewound(a.Member, other)
+		rig.Pass(time.Second)
+		if n := copies(a, "x"); n != 1 {
+			t.Errorf("%d records", n)
+		}
+		if got := a.MustGet("x"); string(got.Payload) != `"again"` {
+			t.Errorf("the task is %s", got.Payload)
+		}
+		a.Check()
+	})
+}
+
 // A newer record waits for the delivery of the older one, and is delivered after it; a
 // cancel is about both.
 func TestTwinsOfWhatIsDelivered(t *testing.T) {
