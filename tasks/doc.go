@@ -37,7 +37,7 @@
 // gets the events of some topics, or of all, in order. It loses events rather than keep a task
 // waiting. A [FleetSubscription] gets those of all nodes that share the ledger.
 //
-// docs/protocol.md has the states of a task, the stages of a shard and the rules of several nodes.
-// docs/architecture.md has the packages below this one, the locks, and the way of one task through
-// them.
+// docs/internals/protocol.md has the states of a task, the stages of a shard and the rules of
+// several nodes. docs/internals/architecture.md has the packages below this one, the locks, and the
+// way of one task through them.
 package tasks

@@ -13,7 +13,7 @@ import (
 func roundUp(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 
 // The reference truncates a deadline to its millisecond, and fires as soon as
-// that begins: see docs/decisions/0001-wheel-and-delay-queue.md. Time is fake
+// that begins: see docs/internals/decisions/0001-wheel-and-delay-queue.md. Time is fake
 // here, so that it happens every time.
 func TestReferenceFiresEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

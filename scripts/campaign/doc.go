@@ -27,14 +27,15 @@
 //
 // Redis is put back to an older file, fails over to a server that was behind, or is emptied, while
 // other faults are under way. As long as some process has the lost writes in memory, Lapse promises
-// (docs/protocol.md, section 4) that nothing is lost: a task that was accepted, moved, cancelled,
-// acknowledged or buried stays so. A node that hands over keeps what it had until the new owner has
-// it, so a hand-over explains nothing. A process that is killed between the loss and its discovery
-// explains what became of the tasks that were changed in the lost time; so does a process that was
-// ended without a hand-over, or out of touch until others took its shards over. A task that was
-// both accepted and buried in the lost time is lost with its record if its process has ended, or
-// its shard has moved, since its death. The record of a dead task that was requeued may come back
-// and be listed again; when it is requeued again, the delivery that follows was requested.
+// (docs/internals/protocol.md, section 4) that nothing is lost: a task that was accepted, moved,
+// cancelled, acknowledged or buried stays so. A node that hands over keeps what it had until the
+// new owner has it, so a hand-over explains nothing. A process that is killed between the loss and
+// its discovery explains what became of the tasks that were changed in the lost time; so does a
+// process that was ended without a hand-over, or out of touch until others took its shards over. A
+// task that was both accepted and buried in the lost time is lost with its record if its process
+// has ended, or its shard has moved, since its death. The record of a dead task that was requeued
+// may come back and be listed again; when it is requeued again, the delivery that follows was
+// requested.
 //
 // # Other faults
 //

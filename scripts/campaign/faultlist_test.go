@@ -7,7 +7,7 @@ type fault struct {
 	name    string // selects it, and heads its column in the matrix
 	trouble crash.Trouble
 	does    string
-	excuses string // what it explains, by docs/protocol.md and docs/operations.md; empty: nothing
+	excuses string // what it explains, by the protocol and operations.md; empty: nothing
 
 	ofNode  bool // a node is chosen for it
 	instant bool // it takes as long as it takes

@@ -190,7 +190,7 @@ func (f *fleet) ended(r *run) {
 }
 
 // forgotten reports whether a node was out of touch for as long as others wait for it, and Redis
-// has lost who is registered: then it ends (docs/decisions/0005-missing-token.md).
+// has lost who is registered: then it ends (docs/internals/decisions/0005-missing-token.md).
 func (f *fleet) forgotten(n *node) bool {
 	lately := time.Now().Add(-notice(f.failoverAfter))
 	away, lost := false, false

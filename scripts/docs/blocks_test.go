@@ -13,17 +13,19 @@ import (
 
 const root = rig.Root
 
-// pages returns the paths of all pages, from the root: README.md, and those in docs, but for the
-// folders below it.
+// pages returns the paths of all pages, from the root: README.md, those in docs, and those in
+// docs/internals, but for its decisions.
 func pages(t *testing.T) []string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := []string{"README.md"}
-	for _, path := range found {
-		all = append(all, "docs/"+filepath.Base(path))
+	for _, folder := range []string{"docs", "docs/internals"} {
+		found, err := filepath.Glob(filepath.Join(root, folder, "*.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range found {
+			all = append(all, folder+"/"+filepath.Base(path))
+		}
 	}
 	if len(all) < 10 {
 		t.Fatalf("there are only %d pages", len(all))

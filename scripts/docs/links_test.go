@@ -91,7 +91,7 @@ func TestNamedTestsExist(t *testing.T) {
 }
 
 // Every Go file that a page names with its folder exists, from the root or from the folders that
-// docs/architecture.md leaves out.
+// docs/internals/architecture.md leaves out.
 func TestNamedFilesExist(t *testing.T) {
 	named := regexp.MustCompile("`([\\w-]+/[\\w/-]+\\.go)`")
 	for page, text := range files(t, ".md") {
@@ -142,7 +142,7 @@ func TestGlossary(t *testing.T) {
 		}
 	}
 	rows, last := 0, ""
-	for line := range strings.Lines(readPage(t, "docs/glossary.md")) {
+	for line := range strings.Lines(readPage(t, "docs/internals/glossary.md")) {
 		cells := strings.Split(strings.TrimSpace(line), "|")
 		if len(cells) != 6 || strings.HasPrefix(cells[1], " ---") || cells[1] == " word " {
 			continue

@@ -14,9 +14,10 @@
 //	+ if next == 0 {
 //
 // file and test hold for the entries that follow. The head of an entry is the number of a promise,
-// or "-" for a rule of docs/protocol.md that stands behind none of them alone. The piece after "-"
-// is a part of one line, which the function has once. The function may be left out where the whole
-// file has the piece once. A line "= reason" marks a fault that changes nothing a test could see.
+// or "-" for a rule of docs/internals/protocol.md that stands behind none of them alone. The piece
+// after "-" is a part of one line, which the function has once. The function may be left out where
+// the whole file has the piece once. A line "= reason" marks a fault that changes nothing a test
+// could see.
 //
 // The work tree is never changed: the compiler gets patched copies by -overlay. All faults that one
 // test binary should notice are compiled into it at once, each as a copy of its function behind a

@@ -11,7 +11,7 @@ import (
 
 // Of the misfired tasks of a group, the nodes have one delivered. Each holds its latest one back
 // and asks the others for later ones, until there is none, or one was acknowledged, or it has
-// waited for too long. See docs/decisions/0013-coalesce.md.
+// waited for too long. See docs/internals/decisions/0013-coalesce.md.
 
 // CoalesceMethod asks a node for misfired tasks of groups.
 var CoalesceMethod = Method[coalesceQuery, coalesceReply]{Name: "coalesce"}

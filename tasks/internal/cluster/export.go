@@ -16,8 +16,8 @@ import (
 )
 
 // An export is read page by page. Its cursor has all that a node must know for the next page, so
-// that any node can make it, also after a restart. docs/decisions/0014-export.md says why no task
-// is missing.
+// that any node can make it, also after a restart. docs/internals/decisions/0014-export.md says why
+// no task is missing.
 
 // ExportMethod is called at all nodes for a page of a pass. No spool has tasks that are dead or
 // have been.

@@ -278,7 +278,7 @@ var (
 // A held task is a pending one with record.HeldUntil as its next attempt. That time never comes, so
 // the sweep, the audit, replay and a hand-over deal with it as with any pending task. Only the
 // wheel does not have it: its queue cannot wait so long. The record says when the task was held,
-// and the next attempt that it had. See docs/decisions/0012-hold.md.
+// and the next attempt that it had. See docs/internals/decisions/0012-hold.md.
 
 // Hold holds the countdown of a task of this node. Errors: as of tasks.Scheduler.Hold.
 func (s *Engine) Hold(ctx context.Context, id string) (task.Task, error) {

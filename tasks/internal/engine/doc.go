@@ -27,10 +27,10 @@
 //
 // # The life of a task
 //
-// docs/protocol.md, section 1, has the states of a task, and what each change writes. A task is
-// busy while a write for its id is under way. A busy task is not delivered and admits no second
-// operation; others wait for it, so that two writes of one id can never swap. Section 8 has the
-// stages of a shard, from acquired to evicting.
+// docs/internals/protocol.md, section 1, has the states of a task, and what each change writes. A
+// task is busy while a write for its id is under way. A busy task is not delivered and admits no
+// second operation; others wait for it, so that two writes of one id can never swap. Section 8 has
+// the stages of a shard, from acquired to evicting.
 //
 // A retry is armed at once and recorded as soon as the ledger answers. Ends that leave a record
 // wait for room in the ledger, once it has none (heldback.go). An attempt is recorded before it

@@ -4,7 +4,7 @@
 //
 // It owns nothing. It calls the engine for what is in memory and which topics have dead tasks, and
 // the ledger for the records of dead and finished ones. Package cluster puts the pages of all nodes
-// together. docs/decisions/0014-export.md says why no task is missing.
+// together. docs/internals/decisions/0014-export.md says why no task is missing.
 //
 // What can fail: replay is not over (task.ErrReplaying), or the ledger cannot be read
 // (task.ErrUnavailable).

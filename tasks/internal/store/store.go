@@ -41,7 +41,7 @@ type Slot struct {
 // State is a task's state, with the busy ones that callers never see.
 type State uint8
 
-// The states of a slot. See docs/protocol.md.
+// The states of a slot. See docs/internals/protocol.md.
 const (
 	Vacant State = iota
 	Creating

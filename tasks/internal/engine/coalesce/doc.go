@@ -11,5 +11,5 @@
 //	                                                          └──> End, Remember: it is let go
 //
 // The package is passive. It has no lock, no goroutine and no clock: its caller holds
-// engine.Engine's mutex. Nothing in it can fail. See docs/decisions/0013-coalesce.md.
+// engine.Engine's mutex. Nothing in it can fail. See docs/internals/decisions/0013-coalesce.md.
 package coalesce
