@@ -36,7 +36,7 @@ type benchmark struct {
 
 // benchDetail says more than fits on a line.
 const benchDetail = "Without --server or --http it measures Lapse embedded in this process. It ends with status 1" +
-	" if a task was early, lost, or delivered again without a reason. See docs/benchmarks.md."
+	" if a task was early, lost, or delivered again without a reason. See docs/comparison.md."
 
 // Run measures. It prints the measured figures also when it could not go on.
 func (b *benchmark) Run(ctx context.Context, std streams, bad *faults) error {

@@ -218,7 +218,7 @@ type importRedis struct {
 // importRedisDetail says more than fits on a line.
 const importRedisDetail = "It only reads, in pages, and rests as long as Redis was busy with one. A task has the key as its id" +
 	" and is due when the key expires. It may be interrupted and repeated at any time: nothing is lost and nothing comes twice." +
-	" See docs/moving-from-redis-expiry.md."
+	" See docs/moving.md."
 
 // Run imports.
 func (c *importRedis) Run(ctx context.Context, std streams, bad *faults) error {
@@ -281,7 +281,7 @@ type importAsynq struct {
 
 // importAsynqDetail says more than fits on a line.
 const importAsynqDetail = "It reads the sets scheduled and retry of asynq's queues. Stop the servers of asynq before, and let them finish what is pending." +
-	" It may be interrupted and repeated at any time. See docs/moving-from-asynq.md."
+	" It may be interrupted and repeated at any time. See docs/moving.md."
 
 // Run imports.
 func (c *importAsynq) Run(ctx context.Context, std streams, bad *faults) error {
@@ -317,7 +317,7 @@ type importBeanstalkd struct {
 
 // importBeanstalkdDetail says more than fits on a line.
 const importBeanstalkdDetail = "A job is deleted in beanstalkd once Lapse has accepted its task. Jobs that are buried, or that a worker has reserved, stay." +
-	" It may be interrupted and repeated at any time. See docs/moving-from-beanstalkd.md."
+	" It may be interrupted and repeated at any time. See docs/moving.md."
 
 // Run imports.
 func (c *importBeanstalkd) Run(ctx context.Context, std streams, bad *faults) error {

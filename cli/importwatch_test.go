@@ -26,7 +26,7 @@ func connectedTo(t *testing.T, url string) redis.UniversalClient {
 // documentedRights are those of the first ACL SETUSER on the page about moving from Redis.
 func documentedRights(t *testing.T) (rights []any) {
 	t.Helper()
-	page, err := os.ReadFile("../docs/moving-from-redis-expiry.md")
+	page, err := os.ReadFile("../docs/moving.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// What docs/moving-from-asynq.md shows. It is compiled and not run: its server is elsewhere.
+// What docs/moving.md shows. It is compiled and not run: its server is elsewhere.
 func Example_afterAsynq() {
 	ctx, send := context.Background(), func([]byte) error { return nil }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -131,16 +131,16 @@ func versions(ctx context.Context, lapse string) []string {
 }
 
 func (c *comparison) save(dir string) error {
-	for name, write := range map[string]func(io.Writer) error{"comparison.md": c.write, "comparison.svg": c.chart} {
-		f, err := os.Create(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(write(f), f.Close()); err != nil {
-			return err
-		}
+	page := filepath.Join(dir, "comparison.md")
+	old, err := os.ReadFile(page)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return nil
+	f, err := os.Create(filepath.Join(dir, "comparison.svg"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.chart(f), f.Close(), os.WriteFile(page, []byte(c.into(string(old))), 0o644))
 }
 
 // broken is an error if Lapse failed, or broke a promise. Failures of peers are on the page.

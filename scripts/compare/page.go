@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,35 +20,37 @@ type comparison struct {
 	rankings []ranking
 }
 
-const intro = `# Lapse beside others
+// What stands between these comments of the page is written here. The rest is not.
+const (
+	begin = "<!-- Written by make bench-compare, up to the next comment. Do not edit. -->\n"
+	end   = "<!-- The end of what make bench-compare writes. -->\n"
+)
 
-<!-- Written by make bench-compare. Do not edit. -->
-
+const intro = `
 Measured in one run on one machine, which clients, servers and Redis shared; rounds alternate between the
-systems. A figure is the median of its rounds, and a ratio the median of the ratios within rounds. **The machine
-may have had other work: compare ratios with another run, never figures.**
+systems. A figure is the median of its rounds, and a ratio the median of the ratios within rounds. Faults are
+tasks that were early, lost or repeated. **The machine may have had other work: compare ratios with another
+run, never figures.**
 
 ![tasks a second, and lateness](comparison.svg)
 
-The systems do not promise the same:
-
-- **Lapse** answers once a task is recorded (on disk: synced; in Redis: applied), and delivers until it is
-  acknowledged and that is recorded. Deadlines are milliseconds. Here it waits for its ledger for 20 s (over HTTP) or a
-  minute (embedded) and not for 2 s, so that a stall shows in the figures and does not end the run.
-- **asynq** records in Redis, too, delivers until acknowledged, and does much else. Deadlines are whole seconds, and
-  due tasks are looked for once a second at the most (every 5 s by default).
-- **beanstalkd** keeps a log that is synced every 50 ms by default: what was accepted in the last moment before a power
-  failure is lost. Delays are whole seconds. Two rows compare all of them with each write synced.
-- **Redis expiry events** are not acknowledged and not kept: who does not listen at that moment never learns of the task. An
-  event has a name and no payload. Keys expire when Redis finds them.
-- **time.AfterFunc** records nothing.
-
-What users of these systems ask for, by thread: [what-users-ask.md](what-users-ask.md).
-
 `
 
-// write writes the page.
-func (c *comparison) write(w io.Writer) error {
+// into puts the figures into the page that was, in the place of those that it had. A page without
+// that place becomes nothing but them.
+func (c *comparison) into(page string) string {
+	var figures strings.Builder
+	c.write(&figures)
+	before, rest, begun := strings.Cut(page, begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !begun || !ended {
+		before, after = "", ""
+	}
+	return before + begin + figures.String() + "\n" + end + after
+}
+
+// write writes what was measured.
+func (c *comparison) write(w *strings.Builder) {
 	var b strings.Builder
 	b.WriteString(intro)
 	m := &c.machine
@@ -57,18 +59,22 @@ func (c *comparison) write(w io.Writer) error {
 	for i := range c.rankings {
 		c.rankings[i].write(&b)
 	}
-	_, err := io.WriteString(w, pagetest.Wrap(b.String()))
-	return err
+	w.WriteString(pagetest.Wrap(b.String()))
 }
 
 func (k *ranking) write(b *strings.Builder) {
-	fmt.Fprintf(b, "\n## %s\n\n", strings.ToUpper(k.title[:1])+k.title[1:])
+	fmt.Fprintf(b, "\n### %s\n\n", strings.ToUpper(k.title[:1])+k.title[1:])
 	if k.note != "" {
 		fmt.Fprintf(b, "%s\n\n", k.note)
 	}
-	b.WriteString("| | tasks/s | lateness p50, ms | p99 | max | early | lost | repeated |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	late := slices.ContainsFunc(k.outcomes, func(o outcome) bool { return len(o.rounds) > 0 && o.median(top) != 0 })
+	if late {
+		b.WriteString("| | tasks/s | lateness p50, ms | p99 | max | faults |\n| --- | ---: | ---: | ---: | ---: | ---: |\n")
+	} else {
+		b.WriteString("| | tasks/s | faults |\n| --- | ---: | ---: |\n")
+	}
 	for i := range k.outcomes {
-		k.outcomes[i].write(b)
+		k.outcomes[i].write(b, late)
 	}
 	b.WriteString("\n")
 	for _, r := range k.ratios {
@@ -76,21 +82,33 @@ func (k *ranking) write(b *strings.Builder) {
 	}
 }
 
-func (o *outcome) write(b *strings.Builder) {
+// write writes a row, with the three columns of the lateness where the table has them.
+func (o *outcome) write(b *strings.Builder, late bool) {
+	blank := ""
+	if late {
+		blank = " | | |"
+	}
 	switch {
 	case o.missing != "":
-		fmt.Fprintf(b, "| %s | *%s is not installed* | | | | | | |\n", o.name, o.missing)
+		fmt.Fprintf(b, "| %s | *%s is not installed* | |%s\n", o.name, o.missing, blank)
 		return
 	case len(o.rounds) == 0:
-		fmt.Fprintf(b, "| %s | *failed: %s* | | | | | | |\n", o.name, cell(o.failed))
+		fmt.Fprintf(b, "| %s | *failed: %s* | |%s\n", o.name, cell(o.failed), blank)
 		return
 	}
 	f, name := o.faults(), o.name
 	if o.failed != nil {
 		name += fmt.Sprintf(" *(failed in round %d, and no more was measured: %s)*", len(o.rounds)+1, cell(o.failed))
 	}
-	fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %d | %d | %d |\n", name, thousands(o.median(speed)),
-		millis(o.median(p50)), millis(o.median(p99)), millis(o.median(top)), f.Early, f.Lost, f.Repeated)
+	fmt.Fprintf(b, "| %s | %s |", name, thousands(o.median(speed)))
+	if late {
+		fmt.Fprintf(b, " %s | %s | %s |", millis(o.median(p50)), millis(o.median(p99)), millis(o.median(top)))
+	}
+	faults := "0"
+	if f.Early+f.Lost+f.Repeated > 0 {
+		faults = fmt.Sprintf("%d early, %d lost, %d repeated", f.Early, f.Lost, f.Repeated)
+	}
+	fmt.Fprintf(b, " %s |\n", faults)
 }
 
 // cell is an error as a cell of a table holds it.

@@ -5,7 +5,7 @@ import "testing"
 // exempt are the blocks that no test runs, by page and first line, with the reason. The list may
 // only shrink: what a new page shows is run.
 var exempt = map[string]string{
-	"docs/benchmarks.md: make bench-compare                                                  # 5 rounds of everything, 20 to 40 minutes": long,
+	"docs/comparison.md: make bench-compare                                                  # 5 rounds of everything, 20 to 40 minutes": long,
 	`docs/comparison.md: LAPSE_COMPARE_1M=1 make bench-compare COMPARE_FLAGS="-rounds 3 -tasks 100000 -duration 5s"`:                     long,
 
 	"docs/operations.md: LAPSE_HANDOVER=true                          # on every node, in lapse.env": "it restarts three machines by ssh",

@@ -12,8 +12,12 @@ import (
 // Each page of docs reads easily enough.
 func TestReadingEase(t *testing.T) {
 	for _, page := range pages(t) {
-		if got := ease(readPage(t, page)); got < leastEase {
-			t.Errorf("%s: the reading ease is %.1f, at least %d is wanted: shorter sentences, shorter words", page, got, leastEase)
+		least := leastEase
+		if page == "README.md" {
+			least = leastEaseOfReadme
+		}
+		if got := ease(readPage(t, page)); got < float64(least) {
+			t.Errorf("%s: the reading ease is %.1f, at least %d is wanted: shorter sentences, shorter words", page, got, least)
 		} else {
 			t.Logf("%s: %.1f", page, got)
 		}
@@ -51,21 +55,12 @@ func TestIndexHasEveryPage(t *testing.T) {
 	}
 }
 
-// Each page about moving says what gets better, and as often what does not.
+// The page about moving says of each system what gets better, and as often what does not.
 func TestMovingIsNotAllBetter(t *testing.T) {
-	moving := 0
-	for _, page := range pages(t) {
-		if !strings.HasPrefix(page, "docs/moving") {
-			continue
-		}
-		moving++
-		text := readPage(t, page)
-		if better, not := strings.Count(text, "\n**Better.** "), strings.Count(text, "\n**Not better.** "); better == 0 || better != not {
-			t.Errorf("%s says %d times what gets better, and %d times what does not", page, better, not)
-		}
-	}
-	if moving < 4 {
-		t.Errorf("there are only %d pages about moving", moving)
+	text := readPage(t, "docs/moving.md")
+	better, not := strings.Count(text, "\n**Better.** "), strings.Count(text, "\n**Not better.** ")
+	if better < 9 || better != not {
+		t.Errorf("it says %d times what gets better, and %d times what does not", better, not)
 	}
 }
 

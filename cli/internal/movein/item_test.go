@@ -21,7 +21,7 @@ func TestIDOf(t *testing.T) {
 		}
 		seen[id] = name
 	}
-	// The page docs/moving-from-redis-expiry.md promises this form.
+	// The page docs/moving.md promises this form.
 	if id := IDOf("a b"); id != "sha256:c8687a08aa5d6ed2044328fa6a697ab8e96dc34291e8c2034ae8c38e6fcc6d65" {
 		t.Errorf("got %s", id)
 	}
