@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,14 +13,17 @@ import (
 	"github.com/lapsehq/lapse/cli/internal/commandline"
 )
 
-// docs/cli.md is the help of all commands, for people.
+// docs/cli.md is the help of all commands, for people. A flag that several commands have, with the
+// same help, is described once.
 func TestCommandsAreDocumented(t *testing.T) {
+	leaves := commands(&serve{}).Leaves()
+	shared := sharedFlags(leaves)
 	var b strings.Builder
 	b.WriteString(cliHead)
 	common := map[string]bool{}
 	var about []*commandline.Param
 	group := ""
-	for _, leaf := range commands(&serve{}).Leaves() {
+	for _, leaf := range leaves {
 		if name := cmp.Or(leaf.Group, "The server"); name != group {
 			group = name
 			fmt.Fprintf(&b, "\n## %s\n", group)
@@ -31,18 +35,20 @@ func TestCommandsAreDocumented(t *testing.T) {
 		case "doctor":
 			b.WriteString("\nIts other flags are those of `lapse serve`.\n")
 		}
-		var rows []string
+		var rows, others []string
 		for _, arg := range leaf.Args {
 			rows = append(rows, row("`"+strings.ToUpper(arg.Name)+"`", "", arg.Help))
 		}
 		for _, f := range leaf.Flags {
 			switch {
-			case (leaf.Name == "serve" || leaf.Name == "doctor") && !notSettings[f.Name]:
+			case isSetting(leaf, f):
 			case f.Group == "Server":
 				if !common[f.Name] {
 					common[f.Name] = true
 					about = append(about, f)
 				}
+			case shared[f.Name] == flagRow(f):
+				others = append(others, "`--"+f.Name+"`")
 			default:
 				rows = append(rows, flagRow(f))
 			}
@@ -50,12 +56,42 @@ func TestCommandsAreDocumented(t *testing.T) {
 		if len(rows) > 0 {
 			fmt.Fprintf(&b, "\n| | default | |\n| --- | --- | --- |\n%s", strings.Join(rows, ""))
 		}
+		if len(others) > 0 {
+			fmt.Fprintf(&b, "\n[Also](#flags-of-several-commands) %s.\n", strings.Join(others, ", "))
+		}
+	}
+	b.WriteString("\n## Flags of several commands\n\n| | default | |\n| --- | --- | --- |\n")
+	for _, name := range slices.Sorted(maps.Keys(shared)) {
+		b.WriteString(shared[name])
 	}
 	b.WriteString("\n## Flags of all commands that call a server\n\nThey may stand before the command, between its words and after it.\n\n| | default | |\n| --- | --- | --- |\n")
 	for _, f := range about {
 		b.WriteString(flagRow(f))
 	}
 	generated(t, "../docs/cli.md", b.String())
+}
+
+// isSetting reports whether a flag is a setting of a server, which docs/settings.md has.
+func isSetting(leaf *commandline.Command, f *commandline.Param) bool {
+	return (leaf.Name == "serve" || leaf.Name == "doctor") && !notSettings[f.Name]
+}
+
+// sharedFlags returns the rows of the flags that three commands or more have with the same help, by
+// their names: of a name with several such rows, the most frequent one.
+func sharedFlags(leaves []*commandline.Command) map[string]string {
+	times, shared := map[string]int{}, map[string]string{}
+	for _, leaf := range leaves {
+		for _, f := range leaf.Flags {
+			if isSetting(leaf, f) || f.Group == "Server" {
+				continue
+			}
+			r := flagRow(f)
+			if times[r]++; times[r] >= 3 && times[r] > times[shared[f.Name]] {
+				shared[f.Name] = r
+			}
+		}
+	}
+	return shared
 }
 
 func usage(leaf *commandline.Command) string {
