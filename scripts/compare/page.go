@@ -28,9 +28,9 @@ const (
 
 const intro = `
 Measured in one run on one machine, which clients, servers and Redis shared; rounds alternate between the
-systems. A figure is the median of its rounds, and a ratio the median of the ratios within rounds. Faults are
-tasks that were early, lost or repeated. **The machine may have had other work: compare ratios with another
-run, never figures.**
+systems. A figure is the median of its rounds, and a ratio, below each table, the median of the ratios of the
+tasks a second within rounds, with its bar. Faults are tasks that were early, lost or repeated. **The machine
+may have had other work: compare ratios with another run, never figures.**
 
 ![tasks a second, and lateness](comparison.svg)
 
@@ -118,25 +118,25 @@ func cell(err error) string {
 
 func (k *ranking) writeRatio(b *strings.Builder, r ratio) {
 	value, met, ok := k.compare(r)
-	what := "tasks/s"
+	what := ""
 	if k.lateness {
-		what = "p99 lateness"
+		what = "p99 lateness, "
 	}
-	fmt.Fprintf(b, "- %s, %s to %s: ", what, r.of, r.to)
+	fmt.Fprintf(b, "- %s%s to %s: ", what, r.of, r.to)
 	if !ok {
 		b.WriteString("not measured\n")
 		return
 	}
 	fmt.Fprintf(b, "**%s**", factor(value))
 	if r.bar != 0 {
-		least, verdict := "at least", "met"
+		least, verdict := "at least", ""
 		if r.most {
 			least = "at most"
 		}
 		if !met {
-			verdict = "**missed**"
+			verdict = ": **missed**"
 		}
-		fmt.Fprintf(b, " (the bar is %s %s: %s)", least, factor(r.bar), verdict)
+		fmt.Fprintf(b, " (%s %s%s)", least, factor(r.bar), verdict)
 	}
 	b.WriteString("\n")
 }
