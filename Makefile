@@ -56,7 +56,7 @@ SHARED        = ./tasks ./recovery/redisledger $(shell grep -rlE --include='*.go
 SINGLE       := ./tasks ./respapi ./client ./wheel ./recovery/memledger ./recovery/diskledger/... \
 	./tasks/internal/cluster ./tasks/internal/engine/... ./tasks/internal/pulse ./tasks/internal/relay
 # Computes when no other process wants to.
-IDLE         := $(shell command -v chrt >/dev/null && echo chrt --idle 0 || echo nice -n 19)
+IDLE         := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
 BENCHED      := ./wheel/... ./recovery/... ./tasks/... ./httpapi/... ./client/... ./tracing/...
 
 .PHONY: help
