@@ -71,7 +71,7 @@ func Example_orderTimeout() {
 	// Output: order-42 of Grace is cancelled
 }
 
-// A receiver of a server elsewhere, as README.md shows it.
+// A receiver of a server elsewhere.
 func ExampleWorker() {
 	c, end := lapse()
 	defer end()
