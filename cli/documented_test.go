@@ -255,8 +255,8 @@ const settingsHead = "# Settings\n\n" +
 	"This page is generated: `go test ./cli -run TestSettingsAreDocumented -update`. Its ranges are those that\n" +
 	"the server names when it refuses a value; `TestDocumentedRanges` tries each bound and the value beyond it.\n\n" +
 	"A setting of `lapse serve` is a flag, a variable or a line of the YAML file that `--config` names. A flag wins\n" +
-	"over the variable, which wins over the file. In the file, `sweep_every: 1s` may also be written\n" +
-	"`sweep: {every: 1s}`. Durations are written `500ms`, `90s`, `1h30m`. All faults are reported at once,\n" +
+	"over the variable, which wins over the file. In the file, a name has `_` for `-`: `--sweep-every` is\n" +
+	"`sweep_every: 1s`, or `sweep: {every: 1s}`; `config` and the flags without a variable are not there. Durations are written `500ms`, `90s`, `1h30m`. All faults are reported at once,\n" +
 	"with exit code 64, before anything is touched.\n\n" +
 	"A file `lapse.yaml`, and what becomes of it with a flag and a variable:\n\n" +
 	"```yaml lapse.yaml\nmax_pending: 2500000\nfailover_after: 5s\ntopics:\n  mail:\n    rate: {per_second: 50}\n```\n\n" +
@@ -264,7 +264,7 @@ const settingsHead = "# Settings\n\n" +
 	"...\nnode: \"mail-1\"  # flag --node\n...\nmax_pending: 1000000  # environment LAPSE_MAX_PENDING\n...\nfailover_after: 5s  # lapse.yaml:2\n...\n```\n\n" +
 	"Traces have the variables of OpenTelemetry, and no flags: [operations.md](operations.md#tracing).\n\n" +
 	"## The server\n\n" +
-	"| flag | variable | in the file | default | range | |\n| --- | --- | --- | --- | --- | --- |\n"
+	"| flag | variable | default | range | |\n| --- | --- | --- | --- | --- |\n"
 
 const topicsHead = "\n## A topic\n\n" +
 	"Under `topics` and the topic's name in the file, for topics without settings over HTTP; or, with the same names,\n" +
@@ -282,12 +282,7 @@ func TestSettingsAreDocumented(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(settingsHead)
 	for _, d := range flagsOfServe(t) {
-		inFile := code(strings.ReplaceAll(d.name, "-", "_"))
-		if d.name == "config" || d.env == "" {
-			inFile = "" // it selects an action, not a setting
-		}
-		fmt.Fprintf(&b, "| `--%s` | %s | %s | %s | %s | %s |\n", d.name, code(d.env), inFile,
-			code(d.def), d.rng, cell(d.meaning))
+		fmt.Fprintf(&b, "| `--%s` | %s | %s | %s | %s |\n", d.name, code(d.env), code(d.def), d.rng, cell(d.meaning))
 	}
 	b.WriteString(topicsHead)
 	for _, d := range settingsOfTopics(t) {
