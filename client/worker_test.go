@@ -83,7 +83,7 @@ func TestWorkerSettles(t *testing.T) {
 			{"paused", client.Pending, 20 * time.Minute, "closed"},
 			{"panicked", client.Pending, time.Hour, "panic: oh"},
 			{"left", client.Pending, time.Hour, "the handler ended its goroutine"},
-			{"nothing", client.Dead, 0, "payload: "},
+			{"nothing", client.Dead, 0, "payload of "},
 		} {
 			got, err := c.Get(ctx, test.id)
 			check(t, test.id, err, nil)

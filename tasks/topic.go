@@ -76,7 +76,7 @@ func (t Topic[T]) Handler(f func(ctx context.Context, v T, d *Delivery) error) P
 // Value decodes the payload of a delivery, for receivers that reserve.
 func (t Topic[T]) Value(d *Delivery) (v T, err error) {
 	if err := json.Unmarshal(d.Payload, &v); err != nil {
-		return v, fmt.Errorf("payload: %w", err)
+		return v, fmt.Errorf("payload of %s: %w", t.name, err)
 	}
 	return v, nil
 }

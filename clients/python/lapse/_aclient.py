@@ -14,7 +14,7 @@ from typing import Any, Dict, List, cast
 
 from . import types as t
 from ._core import (
-    MISSING, WHOLE_TOPIC, Answer, Attempts, Call, OnRepeat, Options, Redriven, Span, Time, encode, given, instant, new_id, options, path, plain,
+    MISSING, WHOLE_TOPIC, Answer, Attempts, Call, OnRepeat, Options, RedrivenTopic, Span, Time, encode, given, instant, new_id, options, path, plain,
     receipts_of, seconds, span, task, with_ids,
 )
 from ._errors import LapseError
@@ -22,7 +22,11 @@ from ._ahttp import AsyncEvents, AsyncTransport
 
 
 class AsyncClient:
-    """Calls one server. Every call fails with a LapseError.
+    """Calls one server. Every call fails with a LapseError, whose ``code`` says why. The methods name
+    the codes of their own; each may fail with "invalid", "unauthorized", "forbidden", "overloaded",
+    "ledger_unavailable", "unreachable" or "outcome_unknown" as well, which docs/problems.md explains.
+    A span is a timedelta, or text such as "30m", a time a datetime with a zone, or RFC 3339 text.
+    Arguments that cannot be sent raise ValueError or TypeError.
 
     A call is repeated where that is safe: after an answer that says that nothing has happened, and
     after a lost answer if a second request changes nothing more. So tasks without an id get one
@@ -48,7 +52,10 @@ class AsyncClient:
         self._transport = AsyncTransport()
 
     def with_options(self, *, timeout: float | None = None, retries: int | None = None) -> AsyncClient:
-        """Returns a client with other options that shares the connections of this one."""
+        """Returns a client with other options that shares the connections of this one.
+
+        timeout, retries: as of the class; what is left out stays.
+        """
         other = object.__new__(type(self))
         other._transport = self._transport
         other._o = dataclasses.replace(self._o, **given(timeout=timeout, retries=retries))
@@ -71,9 +78,20 @@ class AsyncClient:
         id: str | None = None, headers: Mapping[str, str] | None = None, max_lateness: Span | None = None,
         group: str | None = None, delivery: Mapping[str, Any] | None = None,
     ) -> t.ScheduledTask:
-        """Has a task delivered when it is due. It is recorded once this returns. The payload is any
-        JSON. delivery is what is other for this task than for its topic, such as {"url": ...}.
-        "created" of the answer is False if the same task was there before."""
+        """Has a task delivered when it is due. It is recorded once this returns.
+
+        topic: whose receivers get it.
+        delay, due_at: the deadline, as a span from now or as a time. Without either it is due at once.
+        payload: any JSON; None is null.
+        id: of the task. Without one it gets one, so that the call can be repeated.
+        headers: text by name, which receivers get with it.
+        max_lateness: by how much it may be late before the topic's misfire policy applies.
+        group: tasks of one group are listed and cancelled together.
+        delivery: what is other for this task than for its topic, such as {"url": ...}.
+
+        "created" of the answer is False if the same task was there before. Fails with "id_taken" if
+        another one has the id, "quota" or "too_large".
+        """
         if id is None and self._o.retries > 0:
             id = new_id()
         body = task(given(
@@ -86,7 +104,12 @@ class AsyncClient:
 
     async def schedule_batch(self, tasks: Iterable[t.NewTask]) -> t.BatchAnswer:
         """Schedules up to 10,000 tasks with one request. Each is taken or refused by itself: see
-        "errors" of the answer."""
+        "errors" of the answer.
+
+        tasks: objects with the arguments of schedule; only "topic" is required.
+
+        Fails as a whole with "too_large".
+        """
         body = [plain(one) for one in tasks]
         if self._o.retries > 0:
             for one in body:
@@ -98,59 +121,69 @@ class AsyncClient:
         except LapseError as e:
             raise with_ids(e, ids=[one["id"] for one in body] if safe else None)
 
-    async def put(
-        self, id: str, topic: str, *, delay: Span | None = None, due_at: Time | None = None, payload: Any = MISSING,
+    async def replace(
+        self, topic: str, *, id: str, delay: Span | None = None, due_at: Time | None = None, payload: Any = MISSING,
         headers: Mapping[str, str] | None = None, max_lateness: Span | None = None, group: str | None = None,
         delivery: Mapping[str, Any] | None = None,
     ) -> t.ScheduledTask:
-        """Creates a task, or replaces a pending or ready one as a whole."""
+        """Schedules a task in place of the pending or ready one with its id, if there is one.
+
+        The arguments are those of schedule. "created" of the answer is False if there was one. Fails
+        with "delivering", "dead", "quota" or "too_large".
+        """
         body = task(given(
             topic=topic, delay=delay, due_at=due_at, headers=headers, max_lateness=max_lateness, group=group, delivery=delivery,
         ), payload)
         return await self._put(Call("PUT", path("/v1/tasks/", id), "same", body=encode(body)))
 
     async def get(self, id: str) -> t.Task:
-        """Returns a task."""
+        """Returns a task. Fails with "not_found"."""
         return cast(t.Task, await self._json(Call("GET", path("/v1/tasks/", id), "reads")))
 
-    async def patch(
-        self, id: str, *, delay: Span | None = None, due_at: Time | None = None, payload: Any = MISSING,
+    async def reschedule(
+        self, id: str, delay: Span | None = None, *, due_at: Time | None = None, payload: Any = MISSING,
         delivery: Mapping[str, Any] | None = None,
     ) -> t.Task:
-        """Moves the deadline of a task, or gives it another payload or delivery, in one step. An empty
-        delivery takes away what the task has of its own."""
+        """Moves the deadline of a task, or gives it another payload or delivery, in one step.
+
+        delay, due_at: the new deadline, as a span from now or as a time. Without either it stays.
+        payload: any JSON; None is null.
+        delivery: takes the place of what the task has of its own. An empty one takes that away.
+
+        Fails with "not_found", "delivering", "dead" or "too_large".
+        """
         body = encode(task(given(delay=delay, due_at=due_at, delivery=delivery), payload))
         return cast(t.Task, await self._json(Call("PATCH", path("/v1/tasks/", id), "same", body=body)))
 
-    async def reschedule(self, id: str, when: Any) -> t.Task:
-        """Moves the deadline of a task: by a span from now, or to a datetime."""
-        body = {"due_at": instant("when", when)} if hasattr(when, "tzinfo") else {"delay": span("when", when)}
-        return cast(t.Task, await self._json(Call("PATCH", path("/v1/tasks/", id), "same", body=encode(body))))
-
     async def cancel(self, id: str) -> None:
-        """Makes sure that a task is not delivered any more. A dead one is deleted."""
+        """Makes sure that a task is not delivered any more. A dead one is deleted. Fails with
+        "not_found" or "delivering"."""
         await self._call(Call("DELETE", path("/v1/tasks/", id), "same"))
 
     async def fire(self, id: str) -> t.Task:
-        """Makes a pending task due now."""
+        """Makes a pending task due now. Fails as reschedule does."""
         return cast(t.Task, await self._json(Call("POST", path("/v1/tasks/", id, "/fire"), "again")))
 
     async def hold(self, id: str) -> t.Task:
-        """Holds the countdown of a task: it keeps the time that is left until it is resumed."""
+        """Holds the countdown of a task: it keeps the time that is left until it is resumed. Fails as
+        reschedule does."""
         return cast(t.Task, await self._json(Call("POST", path("/v1/tasks/", id, "/hold"), "same")))
 
     async def resume(self, id: str) -> t.Task:
-        """Lets a held countdown go on."""
+        """Lets a held countdown go on. Fails with "not_found" or "dead"."""
         return cast(t.Task, await self._json(Call("POST", path("/v1/tasks/", id, "/resume"), "same")))
 
-    def list(self, **query: Any) -> AsyncIterator[t.Task]:
-        """Yields all tasks that a query selects, soonest first, page by page. The query has the
-        names of GET /v1/tasks: topic, group, state, id_prefix, error, due_from, due_to, reason,
-        died_from, died_to, details, limit (of a page)."""
+    def all(self, **query: Any) -> AsyncIterator[t.Task]:
+        """Yields all tasks that a query selects, soonest first, page by page.
+
+        query: the names of GET /v1/tasks: topic, group, state, id_prefix, error, due_from, due_to,
+          reason, died_from, died_to, details, limit (of a page).
+        """
         return self._pages("/v1/tasks", "tasks", query)
 
-    async def list_page(self, **query: Any) -> t.TaskPage:
-        """Returns one page of list. It may be empty although there are more: then it has a next_cursor."""
+    async def list(self, **query: Any) -> t.TaskPage:
+        """Returns one page of all. It may be empty although there are more: then it has a next_cursor,
+        which is the cursor of the query for the next page."""
         return cast(t.TaskPage, await self._json(Call("GET", "/v1/tasks", "reads", given(**query))))
 
     async def act(
@@ -158,7 +191,18 @@ class AsyncClient:
         shift: Span | None = None, dry_run: bool = False, limit: int | None = None, cursor: str | None = None,
     ) -> t.Acted:
         """Does one thing with up to 1,000 tasks. Repeat it with the next_cursor as cursor until there is
-        none, or use act_all."""
+        none, or use act_all.
+
+        action: "cancel", "fire", "move", "hold", "resume", "requeue" or "delete".
+        ids, filter: which tasks: 1 to 1,000 names, or what selects them.
+        due_at: the new deadline, of "move" and "requeue".
+        shift: of "move" in place of due_at, is added to each deadline. It may be negative.
+        dry_run: counts the tasks, up to 20,000 a call, and changes nothing.
+        limit: tasks of this call, up to 1,000.
+        cursor: the next_cursor of the answer before.
+
+        Some may have been changed before it fails.
+        """
         again = action in ("fire", "requeue", "delete") and not cursor and not dry_run
         body = given(action=action, ids=None if ids is None else receipts_of(ids), filter=filter, due_at=due_at, shift=shift,
                      dry_run=dry_run or None, limit=limit, cursor=cursor)
@@ -168,7 +212,8 @@ class AsyncClient:
     async def act_all(
         self, action: str, *, filter: t.ActionFilter, due_at: Time | None = None, shift: Span | None = None, dry_run: bool = False,
     ) -> AsyncIterator[t.Acted]:
-        """Does one thing with all tasks that a filter selects, and yields the answer of each call."""
+        """Does one thing with all tasks that a filter selects, and yields the answer of each call. The
+        arguments are those of act."""
         cursor: str | None = None
         while True:
             answer = await self.act(action, filter=filter, due_at=due_at, shift=shift, dry_run=dry_run, cursor=cursor)
@@ -180,42 +225,80 @@ class AsyncClient:
     # Groups.
 
     def group(self, group: str, **query: Any) -> AsyncIterator[t.Task]:
-        """Yields all tasks of a group, of whatever topics, soonest first."""
+        """Yields all tasks of a group, of whatever topics, soonest first.
+
+        query: id_prefix, error, error_like, due_from, due_to, limit (of a page).
+        """
         return self._pages(path("/v1/groups/", group), "tasks", query)
 
     async def cancel_group(self, group: str) -> t.GroupCancelled:
-        """Cancels all pending and ready tasks of a group."""
+        """Cancels all pending and ready tasks of a group. Some may have been cancelled before it fails;
+        repeating the call does the rest."""
         return cast(t.GroupCancelled, await self._json(Call("DELETE", path("/v1/groups/", group), "again", extra=WHOLE_TOPIC)))
 
     # Topics.
 
-    def topics(self, **query: Any) -> AsyncIterator[t.Topic]:
-        """Yields all topics. The query has the names of GET /v1/topics: search, sort, scope, limit."""
+    def topics(self, **query: Any) -> AsyncIterator[t.TopicInfo]:
+        """Yields all topics with their settings and counts, page by page.
+
+        query: the names of GET /v1/topics: search, sort, scope, limit (of a page).
+        """
         return self._pages("/v1/topics", "topics", query)
 
-    async def topics_page(self, **query: Any) -> t.TopicList:
-        """Returns one page of topics. It may be empty although there are more: then it has a next_cursor."""
+    async def list_topics(self, **query: Any) -> t.TopicList:
+        """Returns one page of topics. It may be empty although there are more: then it has a next_cursor,
+        which is the cursor of the query for the next page."""
         return cast(t.TopicList, await self._json(Call("GET", "/v1/topics", "reads", given(**query))))
 
     async def topic(self, topic: str, *, scope: str | None = None) -> t.TopicAnswer:
-        """Returns the settings and counts of a topic. scope "node": those of the server alone."""
+        """Returns the settings and counts of a topic.
+
+        scope: "node" counts the tasks of the server alone.
+
+        Fails with "topic_not_found" if it was never set up and never had a task.
+        """
         return cast(t.TopicAnswer, await self._json(Call("GET", path("/v1/topics/", topic), "reads", given(scope=scope))))
 
-    async def put_topic(self, topic: str, settings: t.NewTopic, *, revision: int | None = None, replace: bool | None = None) -> t.Topic:
-        """Replaces all settings of a topic: what is left out gets its default. With a revision it is
-        refused (precondition_failed) if the settings have another one; 0: if there are any."""
+    async def set_topic(self, topic: str, settings: t.NewTopic, *, revision: int | None = None, replace: bool | None = None) -> t.TopicInfo:
+        """Replaces all settings of a topic: what is left out gets its default.
+
+        revision: refuses the change if the settings have another one; 0: if there are any.
+        replace: True: also if that drops a way of delivery of which tasks wait.
+
+        Fails with "precondition_failed" or "delivery_dropped".
+        """
         call = Call("PUT", path("/v1/topics/", topic), "same", given(replace=replace), encode(plain(settings)))
-        return cast(t.Topic, await self._json(_guarded(call, revision)))
+        return cast(t.TopicInfo, await self._json(_guarded(call, revision)))
 
-    async def patch_topic(self, topic: str, change: Mapping[str, Any], *, revision: int | None = None) -> t.Topic:
-        """Changes some settings of a topic; None gives a field its default."""
+    async def change_topic(self, topic: str, change: Mapping[str, Any], *, revision: int | None = None) -> t.TopicInfo:
+        """Changes some settings of a topic.
+
+        change: the settings; None gives a field its default.
+        revision: as of set_topic.
+
+        Fails with "precondition_failed" or "delivery_dropped".
+        """
         call = Call("PATCH", path("/v1/topics/", topic), "same", body=encode(plain(change)))
-        return cast(t.Topic, await self._json(_guarded(call, revision)))
+        return cast(t.TopicInfo, await self._json(_guarded(call, revision)))
 
-    async def delete_topic(self, topic: str, *, force: bool | None = None, revision: int | None = None) -> None:
-        """Forgets the settings of a topic without tasks. With force its tasks become dead first."""
-        call = Call("DELETE", path("/v1/topics/", topic), "again", given(force=force), extra=WHOLE_TOPIC if force else 0)
-        await self._call(_guarded(call, revision))
+    async def delete_topic(self, topic: str, *, revision: int | None = None) -> None:
+        """Forgets the settings of a topic without tasks.
+
+        revision: as of set_topic.
+
+        Fails with "topic_in_use", "topic_not_found" or "precondition_failed".
+        """
+        await self._call(_guarded(Call("DELETE", path("/v1/topics/", topic), "again"), revision))
+
+    async def kill_topic(self, topic: str, *, revision: int | None = None) -> None:
+        """Makes the tasks of a topic dead, and forgets its settings.
+
+        revision: as of set_topic.
+
+        Fails with "topic_not_found" or "precondition_failed". Some may be dead before it fails; repeating
+        the call does the rest.
+        """
+        await self._call(_guarded(Call("DELETE", path("/v1/topics/", topic), "again", {"force": True}, extra=WHOLE_TOPIC), revision))
 
     async def pause_topic(self, topic: str) -> None:
         """Stops the delivery of the tasks of a topic. They are accepted, and wait."""
@@ -225,68 +308,120 @@ class AsyncClient:
         """Has the tasks of a topic delivered again."""
         await self._call(Call("POST", path("/v1/topics/", topic, "/resume"), "same"))
 
-    async def purge_topic(self, topic: str) -> t.Purged:
+    async def purge(self, topic: str) -> t.Purged:
         """Cancels all pending and ready tasks of a topic, or of all topics whose names begin so
-        ("order.*")."""
+        ("order.*"). Some may have been cancelled before it fails; repeating the call does the rest."""
         return cast(t.Purged, await self._json(Call("DELETE", path("/v1/topics/", topic, "/tasks"), "again", extra=WHOLE_TOPIC)))
 
     # Receivers.
 
     async def reserve(self, topic: str, *, max: int | None = None, wait: Span | None = None, lease: Span | None = None) -> List[t.Delivery]:
-        """Takes tasks that are ready, and waits for the first one as long as wait says. A worker does
-        all of this by itself."""
+        """Takes tasks that are ready, and waits for the first one. A worker does all of this by itself.
+
+        max: tasks of this call, 1 to 1,000; 1 if left out.
+        wait: for how long, up to "60s"; not at all if left out.
+        lease: for how long no other receiver gets them; the topic's lease if left out.
+
+        Fails with "handled" if the tasks of the topic are pushed to where they go.
+        """
         body = encode(given(max=max, wait=wait, lease=lease))
         call = Call("POST", path("/v1/topics/", topic, "/reserve"), "again", body=body, extra=seconds("wait", wait))
         answer = await self._json(call)
         return cast("List[t.Delivery]", answer["tasks"])
 
     async def ack(self, receipts: str | Iterable[str]) -> t.Settlement:
-        """Finishes deliveries: the tasks are done. Up to 1,000 receipts, here and below; each has its
-        own outcome."""
+        """Finishes deliveries: the tasks are done.
+
+        receipts: one, or up to 1,000, here and below. Each has its own outcome: see "errors" of the
+          answer, with "stale_receipt" or "bad_receipt".
+        """
         return cast(t.Settlement, await self._json(_verdict("ack", "same", receipts)))
 
     async def give_back(self, receipts: str | Iterable[str]) -> t.Settlement:
         """Gives back deliveries that were not begun (``POST /v1/receipts/return``): their tasks are ready
-        again at once, and the attempt does not count."""
+        again at once, and the attempt does not count.
+
+        receipts: as of ack.
+        """
         return cast(t.Settlement, await self._json(_verdict("return", "again", receipts)))
 
     async def release(self, receipts: str | Iterable[str], *, delay: Span | None = None, reason: str | None = None) -> t.Settlement:
-        """Ends deliveries without success: another attempt follows after the delay, or after the topic's
-        backoff."""
+        """Ends deliveries without success: another attempt follows.
+
+        receipts: as of ack.
+        delay: until the next attempt; the topic's backoff if left out.
+        reason: is kept as last_error.
+        """
         return cast(t.Settlement, await self._json(_verdict("release", "again", receipts, delay=delay, reason=reason)))
 
     async def extend(self, receipts: str | Iterable[str], *, lease: Span | None = None) -> t.Settlement:
-        """Begins the leases of deliveries again."""
+        """Begins the leases of deliveries again.
+
+        receipts: as of ack.
+        lease: how long they are; the topic's lease if left out.
+        """
         return cast(t.Settlement, await self._json(_verdict("extend", "same", receipts, lease=lease)))
 
     async def bury(self, receipts: str | Iterable[str], *, reason: str | None = None) -> t.Settlement:
-        """Gives deliveries up: the tasks are dead."""
+        """Gives deliveries up: the tasks are dead.
+
+        receipts: as of ack.
+        reason: is kept as last_error.
+        """
         return cast(t.Settlement, await self._json(_verdict("bury", "again", receipts, reason=reason)))
 
     # Dead tasks.
 
-    def dead(self, topic: str, **query: Any) -> AsyncIterator[t.Task]:
-        """Yields the dead tasks of a topic, the longest dead first. The query has the names of GET
-        /v1/topics/{topic}/dead: reason, error, id_prefix, died_from, died_to, details, limit."""
+    def all_dead(self, topic: str, **query: Any) -> AsyncIterator[t.Task]:
+        """Yields the dead tasks of a topic, the longest dead first, page by page.
+
+        query: the names of GET /v1/topics/{topic}/dead: reason, error, id_prefix, died_from, died_to,
+          details, limit (of a page).
+        """
         return self._pages(path("/v1/topics/", topic, "/dead"), "tasks", query)
+
+    async def list_dead(self, topic: str, **query: Any) -> t.TaskPage:
+        """Returns one page of all_dead. The next_cursor of a page is the cursor of the query for the next
+        one."""
+        return cast(t.TaskPage, await self._json(Call("GET", path("/v1/topics/", topic, "/dead"), "reads", given(**query))))
+
+    async def dead_reasons(self, topic: str | None = None, **query: Any) -> t.DeadReasons:
+        """Says why tasks are dead, and how many died of each reason.
+
+        topic: of those of one topic. Left out: of all.
+        query: the names of GET /v1/dead/reasons: group, id_prefix, error, reason, died_from, died_to.
+        """
+        of = "/v1/dead/reasons" if topic is None else path("/v1/topics/", topic, "/dead/reasons")
+        return cast(t.DeadReasons, await self._json(Call("GET", of, "reads", given(**query))))
 
     async def requeue_dead(
         self, topic: str, *, ids: Iterable[str] | None = None, all: bool = False, delay: Span | None = None, due_at: Time | None = None,
         **mend: Any,
     ) -> t.Requeued:
-        """Brings dead tasks back: those with the ids, or all. payload, headers and delivery are what
-        the one task of ids has from now on, in the same step."""
+        """Brings dead tasks back, due now.
+
+        ids, all: which ones: up to 1,000 names, or all of the topic.
+        delay, due_at: another deadline.
+        mend: payload, headers and delivery that the one task of ids has from now on, in the same step.
+
+        Some may have come back before it fails.
+        """
         body = encode(given(ids=None if ids is None else receipts_of(ids), all=all or None, delay=delay, due_at=due_at, **mend))
         call = Call("POST", path("/v1/topics/", topic, "/dead/requeue"), "again", body=body, extra=WHOLE_TOPIC)
         return cast(t.Requeued, await self._json(call))
 
     async def redrive(
         self, *, filter: t.ActionFilter | None = None, rate: int = 100, first: int = 10, within: float = 60.0,
-    ) -> AsyncIterator[Redriven]:
-        """Requeues dead tasks slowly: rate a second, topic by topic, those of up to 100 topics if filter
-        has none. Of each topic the first ones come back first. Where all of them fail again, or none
-        is delivered within so many seconds, the others stay dead. It yields what has become of a topic
-        after each step; a loop that is left leaves the others dead."""
+    ) -> AsyncIterator[RedrivenTopic]:
+        """Requeues dead tasks slowly, topic by topic, and yields what has become of a topic after each
+        step. A loop that is left leaves the others dead.
+
+        filter: which ones. Without a topic, those of up to 100 topics, the ones with most first.
+        rate: tasks a second, 1 to 1,000.
+        first: so many of each topic come back first, 0 to 100. Where all of them fail again, or none is
+          delivered in time, the others stay dead.
+        within: how long the first ones have for that, in seconds.
+        """
         if not 1 <= rate <= 1000 or not 0 <= first <= 100:
             raise ValueError("rate must be from 1 to 1000, and first from 0 to 100")
         died_to = (datetime.now(timezone.utc) + timedelta(milliseconds=1)).isoformat()
@@ -299,17 +434,17 @@ class AsyncClient:
             if ids:
                 answer = await self.act("requeue", ids=ids)
                 requeued += answer["done"]
-                yield Redriven(counted["topic"], requeued)
+                yield RedrivenTopic(counted["topic"], requeued)
                 stopped = await self._failure(ids, within)
                 if stopped:
-                    yield Redriven(counted["topic"], requeued, stopped)
+                    yield RedrivenTopic(counted["topic"], requeued, stopped)
                     continue
             cursor: str | None = None
             while True:
                 answer = await self.act("requeue", filter=of, limit=rate, cursor=cursor)
                 requeued += answer["done"]
                 cursor = answer.get("next_cursor")
-                yield Redriven(counted["topic"], requeued, over=not cursor)
+                yield RedrivenTopic(counted["topic"], requeued, over=not cursor)
                 if not cursor:
                     break
                 if answer["done"]:
@@ -343,11 +478,15 @@ class AsyncClient:
             await asyncio.sleep(0.25)
         return f"none of the first {len(ids)} was delivered within {within:g} s"
 
-    async def delete_dead(self, topic: str, *, ids: Iterable[str] | None = None, all: bool = False) -> None:
-        """Deletes dead tasks: those with the ids, or all."""
-        body = encode(given(ids=None if ids is None else receipts_of(ids), all=all or None))
-        # A repeated call for all would also delete tasks that have died since.
-        await self._call(Call("DELETE", path("/v1/topics/", topic, "/dead"), "again" if all else "same", body=body, extra=WHOLE_TOPIC))
+    async def delete_dead(self, topic: str, ids: Iterable[str]) -> None:
+        """Deletes dead tasks of a topic, up to 1,000. Ids that are not there are passed over."""
+        body = encode({"ids": receipts_of(ids)})
+        await self._call(Call("DELETE", path("/v1/topics/", topic, "/dead"), "same", body=body, extra=WHOLE_TOPIC))
+
+    async def delete_all_dead(self, topic: str) -> None:
+        """Deletes all dead tasks of a topic."""
+        # A repeated call would also delete tasks that have died since.
+        await self._call(Call("DELETE", path("/v1/topics/", topic, "/dead"), "again", body=encode({"all": True}), extra=WHOLE_TOPIC))
 
     # The server.
 
@@ -356,66 +495,129 @@ class AsyncClient:
         answer = await self._json(Call("GET", "/v1/nodes", "reads"))
         return cast("List[t.Node]", answer["nodes"])
 
+    async def node(self, node: str) -> t.Node:
+        """Returns one of the nodes, and where its shards are. Fails with "node_not_found"."""
+        return cast(t.Node, await self._json(Call("GET", path("/v1/nodes/", node), "reads")))
+
     async def drain_node(self, node: str) -> None:
-        """Has a node hand over its tasks and end. It returns when that has begun."""
+        """Has a node hand over its tasks and end. It returns when that has begun. Fails with
+        "node_not_found" or "nobody_to_take_over"."""
         await self._call(Call("POST", path("/v1/nodes/", node, "/drain"), "same"))
 
     async def stats(self, *, scope: str | None = None, topics: bool | None = None) -> t.Stats:
-        """Returns the counts of all nodes, or of the server alone with the scope "node"."""
+        """Returns the counts of all nodes.
+
+        scope: "node": of the server alone.
+        topics: False leaves out the counts of each topic, so that the answer is small.
+        """
         return cast(t.Stats, await self._json(Call("GET", "/v1/stats", "reads", given(scope=scope, topics=topics))))
 
     async def diagnosis(self) -> t.Diagnosis:
-        """What is wrong, the causes first."""
+        """Says what is wrong, the causes first."""
         return cast(t.Diagnosis, await self._json(Call("GET", "/v1/diagnosis", "reads")))
 
     async def history(
         self, *, minutes: int | None = None, scope: str | None = None, topic: str | None = None, from_: str | None = None,
         to: str | None = None, step: str | None = None,
     ) -> t.History:
-        """What has happened, by the minute (step 1m) for a day, or by the hour (1h) for a month."""
+        """Says what has happened, by the minute for a day, or by the hour for a month.
+
+        minutes: how many steps before the one under way; or
+        from_, to: RFC 3339 text.
+        step: "1m" or "1h".
+        scope: "node": at the server alone.
+        topic: of one topic.
+        """
         query = given(minutes=minutes, scope=scope, topic=topic, to=to, step=step, **{"from": from_})
         return cast(t.History, await self._json(Call("GET", "/v1/history", "reads", query)))
 
     async def count(self, **query: Any) -> t.TaskCounts:
-        """Counts the tasks that list has with the same query, by topic and state. within bounds the
-        time that the nodes look for."""
+        """Counts the tasks that all has with the same query, by topic and state.
+
+        query: the names of all, and within: for how long the nodes look, 50ms to 10s.
+        """
         return cast(t.TaskCounts, await self._json(Call("GET", "/v1/counts", "reads", given(**query))))
 
     async def search(
         self, text: str, *, cursor: str | None = None, limit: int | None = None, within: str | None = None, scope: str | None = None,
     ) -> t.FoundPart:
-        """Finds tasks in all states, groups and topics by a part of their names: one part of the
-        search, which goes on with next_cursor until there is none."""
+        """Finds tasks in all states, groups and topics by a part of their names. It is one part of the
+        search: searches goes on to its end.
+
+        text: the part of a name.
+        cursor: the next_cursor of the part before.
+        limit: finds of this part.
+        within: for how long the nodes look, 50ms to 10s.
+        scope: "node": at the server alone.
+        """
         query = given(q=text, cursor=cursor, limit=limit, within=within, scope=scope)
         return cast(t.FoundPart, await self._json(Call("GET", "/v1/search", "reads", query)))
+
+    async def searches(self, text: str, *, limit: int | None = None, within: str | None = None, scope: str | None = None) -> AsyncIterator[t.FoundPart]:
+        """Yields the parts of a search to its end. A task or a group may be in several. The arguments
+        are those of search."""
+        cursor: str | None = None
+        while True:
+            part = await self.search(text, cursor=cursor, limit=limit, within=within, scope=scope)
+            yield part
+            cursor = part.get("next_cursor")
+            if not cursor:
+                return
 
     async def audit(
         self, *, topic: str | None = None, from_: str | None = None, to: str | None = None, limit: int | None = None,
         cursor: str | None = None,
     ) -> t.AuditPage:
-        """Who did what, the latest first."""
+        """Says who did what, the latest first.
+
+        topic: with the tasks of one topic.
+        from_, to: RFC 3339 text.
+        limit, cursor: of a page. Its next_cursor is the cursor of the next one.
+        """
         query = given(topic=topic, to=to, limit=limit, cursor=cursor, **{"from": from_})
         return cast(t.AuditPage, await self._json(Call("GET", "/v1/audit", "reads", query)))
 
     async def undo(self, act: str) -> t.Undone:
-        """Takes back an act that the log of actions names, if nothing has changed since."""
+        """Takes back an act that audit names, if nothing has changed since. Fails with "act_not_found",
+        "precondition_failed", or "not_undone" where the log does not have what it takes."""
         return cast(t.Undone, await self._json(Call("POST", path("/v1/audit/", act, "/undo"), "again")))
 
     async def wave(self, from_: str, to: str | None = None, *, topic: str | None = None, scope: str | None = None) -> t.Wave:
-        """Returns how far the tasks are that were due in a span: from_ and to are times in RFC 3339."""
+        """Says how far the tasks are that were due in a span.
+
+        from_, to: RFC 3339 text; to is now if left out.
+        topic: of one topic.
+        scope: "node": at the server alone.
+        """
         return cast(t.Wave, await self._json(Call("GET", "/v1/waves", "reads", {"from": from_, **given(to=to, topic=topic, scope=scope)})))
 
     async def forecast(self, *, topic: str | None = None, window: str | None = None, step: str | None = None, scope: str | None = None) -> t.Forecast:
-        """Counts the tasks that fall due, by time: within a window such as "1d", in steps such as "1h"."""
+        """Counts the tasks that fall due, by time.
+
+        topic: of one topic.
+        window, step: text such as "1d" and "1h".
+        scope: "node": at the server alone.
+        """
         return cast(t.Forecast, await self._json(Call("GET", "/v1/forecast", "reads", given(topic=topic, window=window, step=step, scope=scope))))
 
+    async def alive(self) -> t.Alive:
+        """Asks once whether the server's scheduler runs and moves. That it does not is no failure: see
+        "status"."""
+        return cast(t.Alive, await self._json(Call("GET", "/healthz", "reads", also=503)))
+
     async def ready(self) -> t.Readiness:
-        """Asks once whether the server is ready. That it is not is no failure."""
+        """Asks once whether the server is ready. That it is not is no failure: see "ready"."""
         return cast(t.Readiness, await self._json(Call("GET", "/readyz", "reads", also=503)))
 
     async def events(self, *, topics: Iterable[str] = (), kinds: Iterable[str] = (), scope: str | None = None) -> AsyncEvents:
-        """Opens a stream of the events of tasks, beginning with those after this returns. It goes on
-        until it is left or fails; events until the next stream are missed."""
+        """Opens a stream of the events of tasks, beginning with those after this returns. It goes on until
+        it is left or fails; events until the next stream are missed.
+
+        topics, kinds: of these alone; all if left out.
+        scope: "node": of the server alone.
+
+        Fails with "overloaded" if too many streams are open.
+        """
         call = Call("GET", "/v1/events", "reads", given(topic=[*topics], kind=[*kinds], scope=scope),
                     accept="text/event-stream, application/problem+json")
         attempts = Attempts(self._o, call)

@@ -104,7 +104,7 @@ def bounded(name: str, value: float, low: float, high: float) -> None:
 
 
 @dataclass(frozen=True)
-class Redriven:
+class RedrivenTopic:
     """How far a redrive has come with a topic."""
 
     topic: str

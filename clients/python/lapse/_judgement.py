@@ -11,11 +11,11 @@ _LONGEST_REASON = 1024
 _TEN_YEARS = 3650 * 86400.0
 
 
-class Bury(Exception):
+class Kill(Exception):
     """Raised by a handler: another attempt cannot mend this, and the task becomes dead."""
 
 
-class Retry(Exception):
+class RetryAfter(Exception):
     """Raised by a handler: the next attempt starts after the delay, in place of the topic's backoff."""
 
     def __init__(self, delay: Span, reason: str = "") -> None:
@@ -39,9 +39,9 @@ def judge(error: BaseException, on_failure: Literal["release", "bury"]) -> Judge
     except BaseException:
         reason = type(error).__name__
     reason = reason[:_LONGEST_REASON].encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
-    if isinstance(error, Bury):
+    if isinstance(error, Kill):
         return Judgement("bury", reason)
-    if isinstance(error, Retry):
+    if isinstance(error, RetryAfter):
         delay = getattr(error, "delay", None)
         valid = isinstance(delay, (int, float)) and 0 <= delay <= _TEN_YEARS  # not so of nan
         return Judgement("release", reason, float(delay) if valid else None)

@@ -25,7 +25,7 @@ class AsyncWorker:
     call.
 
     handler: a coroutine function of a delivery and its Context. A return acknowledges the task; for
-      what an exception does see on_failure, Retry and Bury.
+      what an exception does see on_failure, RetryAfter and Kill.
     concurrency: handlers at once, 1 to 10,000.
     prefetch: deliveries that may wait for a handler, 0 to 1,000.
     lease: for how long other receivers do not get the tasks of a worker that has died, 1s to 1d. It

@@ -1367,7 +1367,7 @@ class Stats(TypedDict):
     spool: SpoolStats
     state: Readiness
     sweep: SweepStats
-    topics: list[Topic]
+    topics: list[TopicInfo]
     total: Counts
     uptime: str
     version: str
@@ -1551,7 +1551,7 @@ class TaskPage(TypedDict):
     next_cursor: NotRequired[str]
 
 
-class Topic(TypedDict):
+class TopicInfo(TypedDict):
     """concurrency_now: The bound in force: concurrency, or more during a backlog. Of several nodes
       the greatest.
     concurrency_per_group: Deliveries of one group of tasks at once, on each node; 0: no bound.
@@ -1684,7 +1684,7 @@ class TopicList(TypedDict):
     covers: list[str]
     missing: list[MissingNode]
     scope: Literal["fleet", "node"]
-    topics: list[Topic]
+    topics: list[TopicInfo]
     matched: NotRequired[int]
     next_cursor: NotRequired[str]
     recent_since: NotRequired[str]

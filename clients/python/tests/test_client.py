@@ -63,13 +63,13 @@ def test_a_task_from_its_request_to_its_end(c: Any, name: str) -> None:
     assert not c.schedule(name, **request)["created"]
     fails("id_taken", c.schedule, name, id=name, delay=datetime.timedelta(minutes=31))
     at = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=5000) + datetime.timedelta(hours=1)
-    assert datetime.datetime.fromisoformat(c.reschedule(name, at)["due_at"]) == at
-    assert c.patch(name, payload=None)["revision"] == 3
+    assert datetime.datetime.fromisoformat(c.reschedule(name, due_at=at)["due_at"]) == at
+    assert c.reschedule(name, payload=None)["revision"] == 3
     assert c.get(name)["payload"] is None
     assert datetime.datetime.fromisoformat(c.reschedule(name, datetime.timedelta(days=1))["due_at"]) > at
     assert c.hold(name)["state"] == "held"
     assert c.resume(name)["state"] == "pending"
-    assert not c.put(name, name, due_at=at)["created"]
+    assert not c.replace(name, id=name, due_at=at)["created"]
     assert "payload" not in c.get(name)
     c.fire(name)
     assert c.get(name)["state"] == "ready"
@@ -81,7 +81,7 @@ def test_a_task_from_its_request_to_its_end(c: Any, name: str) -> None:
 def test_a_wrong_request_names_its_fields(c: Any, server: Server) -> None:
     e = fails("invalid", c.schedule, "t", delay="soon")
     assert e.errors[0]["field"] == "delay" and "delay" in str(e)
-    for wrong in (lambda: c.get(""), lambda: c.list_page(topic="t", group=""), lambda: c.events(kinds=[""]),
+    for wrong in (lambda: c.get(""), lambda: c.list(topic="t", group=""), lambda: c.events(kinds=[""]),
                   lambda: c.schedule("t", due_at=datetime.datetime.now()), lambda: lapse.Client("ftp://x"),
                   lambda: lapse.Client("http://a@b"), lambda: lapse.Client(server.url, retries=-1), lambda: c.schedule("t", payload=float("nan")),
                   lambda: c.schedule("t", payload="half \ud800 of a pair"), lambda: c.schedule("t", headers={"k": "\udfff"})):
@@ -97,39 +97,44 @@ def test_batches_lists_and_groups(c: Any, name: str) -> None:
                                {"id": name, "topic": name, "delay": datetime.timedelta(hours=2), "group": name}, {"topic": name, "delay": "-1s"}])
     assert answer["accepted"] == 2 and answer["ids"][0][14] == "7" and answer["errors"][0]["problem"]["status"] == 422
     ids = [answer["ids"][0], name]
-    assert [t["id"] for t in c.list(topic=name, limit=1)] == ids
-    assert [t["id"] for t in c.list(topic=name, due_from=now + datetime.timedelta(minutes=90))] == [name]
+    assert [t["id"] for t in c.all(topic=name, limit=1)] == ids
+    assert [t["id"] for t in c.all(topic=name, due_from=now + datetime.timedelta(minutes=90))] == [name]
     assert [t["id"] for t in c.group(name, limit=1)] == ids
-    assert c.list_page(topic=name, limit=1, details=False)["next_cursor"]
+    assert c.list(topic=name, limit=1, details=False)["next_cursor"]
     assert c.cancel_group(name) == {"cancelled": 2, "delivering": []}
 
 
 def test_a_task_with_a_delivery_of_its_own(c: Any, name: str) -> None:
-    c.put_topic(name, {"task_delivery": True, "concurrency_per_group": 1, "on_dead": {"topic": name + "-dead", "delay": datetime.timedelta(hours=1)}})
+    c.set_topic(name, {"task_delivery": True, "concurrency_per_group": 1, "on_dead": {"topic": name + "-dead", "delay": datetime.timedelta(hours=1)}})
     retry = {"max_attempts": 5, "max_age": datetime.timedelta(hours=2)}
     made = c.schedule(name, delay="1h", id=name, delivery={"retry": retry})
     assert made["delivery"] == {"retry": {"max_attempts": 5, "max_age": "2h"}}
-    assert "delivery" not in c.patch(name, delivery={})
-    assert c.put(name, name, delay="1h", delivery={"retry": retry})["delivery"] == made["delivery"]
+    assert "delivery" not in c.reschedule(name, delivery={})
+    assert c.replace(name, id=name, delay="1h", delivery={"retry": retry})["delivery"] == made["delivery"]
     fails("invalid", c.schedule, name, delivery={"url": "https://shop.example"})
 
 
 def test_topics(c: Any, name: str) -> None:
-    set_ = c.put_topic(name, {"lease": datetime.timedelta(minutes=1), "retry": {"max_attempts": 3, "min_backoff": datetime.timedelta(seconds=2)}})
+    set_ = c.set_topic(name, {"lease": datetime.timedelta(minutes=1), "retry": {"max_attempts": 3, "min_backoff": datetime.timedelta(seconds=2)}})
     assert (set_["lease"], set_["retry"]["max_attempts"], set_["retry"]["min_backoff"]) == ("1m", 3, "2s")
-    fails("precondition_failed", c.patch_topic, name, {"lease": "2m"}, revision=set_["revision"] + 7)
-    changed = c.patch_topic(name, {"lease": "2m", "retry": None}, revision=set_["revision"])
+    fails("precondition_failed", c.change_topic, name, {"lease": "2m"}, revision=set_["revision"] + 7)
+    changed = c.change_topic(name, {"lease": "2m", "retry": None}, revision=set_["revision"])
     assert (changed["lease"], changed["retry"]["max_attempts"]) == ("2m", 1_000_000)
     c.pause_topic(name)
     assert c.topic(name, scope="node")["paused"]
     c.resume_topic(name)
     c.schedule(name, delay="1h")
     assert name in [t["name"] for t in c.topics(limit=1)]
-    assert [t["name"] for t in c.topics_page(search=name)["topics"]] == [name]
+    assert [t["name"] for t in c.list_topics(search=name)["topics"]] == [name]
     fails("topic_in_use", c.delete_topic, name)
-    assert c.purge_topic(name) == {"cancelled": 1, "delivering": 0}
+    assert c.purge(name) == {"cancelled": 1, "delivering": 0}
     c.delete_topic(name)
     fails("topic_not_found", c.topic, name)
+    c.schedule(name, id=name, delay="1h")
+    c.kill_topic(name)
+    assert [(t["id"], t["reason"]) for t in c.list_dead(name)["tasks"]] == [(name, "deleted")]
+    assert c.dead_reasons(name)["dead"] == 1 <= c.dead_reasons(reason="deleted")["dead"]
+    c.delete_dead(name, [name])
 
 
 def test_receipts_the_dead_and_actions(c: Any, name: str) -> None:
@@ -142,9 +147,9 @@ def test_receipts_the_dead_and_actions(c: Any, name: str) -> None:
     c.release([got[1]["receipt"]], delay="1h", reason="no room")
     assert c.get(f"{name}-1")["last_error"] == "no room"
     c.bury(got[2]["receipt"], reason="no such order")
-    assert [(t["id"], t["reason"], t["last_error"]) for t in c.dead(name)] == [(f"{name}-2", "buried", "no such order")]
+    assert [(t["id"], t["reason"], t["last_error"]) for t in c.all_dead(name)] == [(f"{name}-2", "buried", "no such order")]
     assert c.requeue_dead(name, ids=[f"{name}-2", "none"], delay="1h") == {"requeued": 1, "unknown": ["none"]}
-    c.delete_dead(name, all=True)
+    c.delete_all_dead(name)
     assert c.act("cancel", filter={"topic": name}, dry_run=True)["matched"] == 2
     assert sum(a["done"] for a in c.act_all("move", filter={"topic": name}, shift=datetime.timedelta(hours=1))) == 2
 
@@ -157,7 +162,7 @@ def test_a_redrive_stops_by_itself(c: Any, name: str) -> None:
     assert (first.requeued, first.stopped, last.requeued, last.over) == (2, "", 2, False)
     assert last.stopped == "none of the first 2 was delivered within 0.3 s"
     assert [(r.topic, r.requeued, r.stopped, r.over) for r in c.redrive(filter={"topic": name}, first=0)] == [(name, 1, "", True)]
-    assert [*c.dead(name)] == []
+    assert [*c.all_dead(name)] == []
     for d in c.reserve(name, max=3, wait="10s"):
         c.bury(d["receipt"], reason="no such order")
     seen = []
@@ -169,7 +174,7 @@ def test_a_redrive_stops_by_itself(c: Any, name: str) -> None:
 
 
 def test_an_act_is_undone(c: Any, name: str) -> None:
-    c.put_topic(name, {"lease": "1m"})
+    c.set_topic(name, {"lease": "1m"})
     c.pause_topic(name)
     (act,) = (e for e in c.audit(topic=name)["entries"] if e["verb"] == "pause")
     assert act["undo"] == "resume"
@@ -179,11 +184,15 @@ def test_an_act_is_undone(c: Any, name: str) -> None:
     fails("act_not_found", c.undo, "none")
 
 
-def test_figures(c: Any) -> None:
+def test_figures(c: Any, name: str) -> None:
     assert c.ready()["ready"]
+    assert c.alive()["status"] == "alive"
     (node,) = c.nodes()
+    assert c.node(node["name"])["self"]
     fails("nobody_to_take_over", c.drain_node, node["name"])
     assert c.stats(topics=False)["node"] == node["name"]
+    c.schedule(name, id=name, delay="1h")
+    assert [t["task"]["id"] for part in c.searches(name) for t in part["tasks"]] == [name]
     assert c.diagnosis()["fleet"] == "One node, and it is live."
     assert c.history(minutes=1, scope="node")["step"] == "1m"
     assert len(c.forecast(window="1h", step="30m")["counts"]) == 2
@@ -213,7 +222,7 @@ def test_a_lost_answer_is_repeated_with_the_id(connect: Callable[..., Any], prox
     proxy.fate = lambda path, nth: "lose" if nth < 3 else "pass"
     task = connect(proxy.url).schedule(name, delay="1h")
     assert len(proxy.seen) == 3 and len({body for _, _, body in proxy.seen}) == 1
-    assert not task["created"] and [t["id"] for t in c.list(topic=name)] == [task["id"]]
+    assert not task["created"] and [t["id"] for t in c.all(topic=name)] == [task["id"]]
 
 
 def test_the_application_is_told_of_repetitions(connect: Callable[..., Any], proxy: Proxy) -> None:
@@ -286,7 +295,7 @@ def test_connections_are_kept(connect: Callable[..., Any], proxy: Proxy) -> None
         c.get("kept")
         fails("not_found", c.get, "none")
     c.cancel("kept")
-    list(c.list(topic="t", limit=1))
+    list(c.all(topic="t", limit=1))
     assert proxy.connections == 1 and len(proxy.seen) >= 9
     assert len({path for _, path, _ in proxy.seen if path.startswith("/v1/tasks?")}) == len(proxy.seen) - 8
 
@@ -298,7 +307,7 @@ def test_connections_survive_a_restart(connect: Callable[..., Any], tmp_path: pa
         for _ in range(3):
             c.schedule("t", delay="1h")
         s.crash()
-        assert len(list(c.list(topic="t"))) == 3  # not over a connection that has ended
+        assert len(list(c.all(topic="t"))) == 3  # not over a connection that has ended
     finally:
         s.stop()
 
@@ -309,7 +318,7 @@ def test_threads_share_a_client(client: lapse.Client, name: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(list(client.list(topic=name, limit=50))) == 160
+    assert len(list(client.all(topic=name, limit=50))) == 160
 
 
 def test_a_client_after_a_fork(client: lapse.Client) -> None:
@@ -322,7 +331,7 @@ def test_a_client_after_a_fork(client: lapse.Client) -> None:
         finally:
             os._exit(1)
     assert os.waitpid(pid, 0)[1] == 0
-    assert len(list(client.list(topic="fork"))) == 2
+    assert len(list(client.all(topic="fork"))) == 2
 
 
 def test_an_async_call_is_cancelled(proxy: Proxy) -> None:

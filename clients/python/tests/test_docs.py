@@ -59,8 +59,8 @@ def stops(dir: pathlib.Path, server: Server, name: str, lines: list[str], by: si
 
 
 def test_every_program_is_here() -> None:
-    assert sorted(PROGRAMS) == ["aio.py", "calls.py", "events.py", "failures.py", "hook.py", "mail.py", "send.py", "worker.py"]
-    assert len(re.findall(r"^```python$", PAGE, re.M)) == len(PROGRAMS)
+    assert sorted(set(PROGRAMS) - {"readme.py"}) == ["aio.py", "calls.py", "events.py", "failures.py", "hook.py", "mail.py", "send.py", "typed.py", "worker.py"]
+    assert len(re.findall(r"^```python$", PAGE, re.M)) == 9
 
 
 def test_getting_started(tmp_path: pathlib.Path, server: Server) -> None:
@@ -70,6 +70,15 @@ def test_getting_started(tmp_path: pathlib.Path, server: Server) -> None:
     assert ends(tmp_path, server, "send.py").startswith("order-43 is due at 20")
     assert stops(tmp_path, server, "worker.py", [said], by=signal.SIGINT) == said + "\n"  # Ctrl-C, without a traceback
     assert ends(tmp_path, server, "aio.py") == "remind {'coupon': 7}\n"
+    assert stops(tmp_path, server, "typed.py", ["cancel 46 attempt 1"], by=signal.SIGINT) == "cancel 46 attempt 1\n"
+
+
+def test_the_readme(tmp_path: pathlib.Path, server: Server) -> None:
+    text = re.search(r"^```python\n(.*?)^```", (ROOT / "clients/python/README.md").read_text(), re.M | re.S)
+    assert text is not None
+    PROGRAMS["readme.py"] = text[1].replace("http://127.0.0.1:7480", server.url).replace('"30m"', '"1ms"')
+    said = "cancel 42"
+    assert stops(tmp_path, server, "readme.py", [said], by=signal.SIGINT, PYTHONUNBUFFERED="1") == said + "\n"
 
 
 def test_calls(tmp_path: pathlib.Path, server: Server) -> None:
@@ -89,7 +98,7 @@ def test_webhook(tmp_path: pathlib.Path, server: Server, client: lapse.Client) -
     assert command is not None
     args = shlex.split(command[1].replace(":8000/", f":{port}/"))
     subprocess.run([os.environ["LAPSE_BIN"], *args, "--server", server.url], check=True, capture_output=True, timeout=30)
-    client.patch_topic("order.expired", {"retry": {"min_backoff": "50ms"}})
+    client.change_topic("order.expired", {"retry": {"min_backoff": "50ms"}})
     client.schedule("order.expired", id="order.44", payload={"order": 44})
     lines = ["cancel order.44 {'order': 44}"]
     stops(tmp_path, server, "hook.py", lines, PORT=str(port), LAPSE_SECRETS="whsec_" + "A" * 32 + " " + SECRET)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -34,4 +35,7 @@ def test_help_shows_what_is_for_users() -> None:
             of = {name: value, **{f"{name}.{m}": f for m, f in vars(value).items() if not m.startswith("_") and (inspect.isfunction(f) or isinstance(f, property))}}
             silent += [n for n, one in of.items() if not inspect.getdoc(one)]
     assert not silent
+    named = {code for f in vars(lapse.Client).values() for told in re.findall(r"[Ff]ails[^.]*", inspect.getdoc(f) or "") for code in re.findall(r'"(\w+_?\w*)"', told)}
+    told = set(re.findall(r"^## `/problems/(\w+)`", (HERE.parents[1] / "docs/problems.md").read_text(), re.M))
+    assert len(named) > 15 and named <= told, named - told
     assert "due_at: The deadline." in (inspect.getdoc(lapse.types.Task) or "")

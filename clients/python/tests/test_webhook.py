@@ -27,7 +27,7 @@ def deliver(client: lapse.Client) -> tuple[dict[str, str], bytes]:
     with http.server.HTTPServer(("127.0.0.1", 0), Hook) as hook:
         thread = threading.Thread(target=hook.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        client.put_topic("hook", {"delivery": {"kind": "webhook", "url": f"http://127.0.0.1:{hook.server_port}/", "secret": "shop"}})
+        client.set_topic("hook", {"delivery": {"kind": "webhook", "url": f"http://127.0.0.1:{hook.server_port}/", "secret": "shop"}})
         client.schedule("hook", id="order.42", payload={"order": 42, "name": "Zoë"}, group="g")
         until(lambda: came)
         hook.shutdown()

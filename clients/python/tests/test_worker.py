@@ -126,7 +126,7 @@ def test_each_task_is_handled_once(work: Any, client: lapse.Client, topic: str) 
         until(lambda: run.worker.stats.acked == 300)
     assert sorted(seen) == list(range(300)) and most <= 8
     assert run.worker.stats == lapse.WorkerStats(reserved=300, acked=300)
-    assert list(client.list(topic=topic)) == []
+    assert list(client.all(topic=topic)) == []
 
 
 def test_acknowledgements_go_together(work: Any, client: lapse.Client, proxy: Proxy, topic: str) -> None:
@@ -137,14 +137,14 @@ def test_acknowledgements_go_together(work: Any, client: lapse.Client, proxy: Pr
 
 
 def test_a_handler_that_fails(work: Any, client: lapse.Client, topic: str) -> None:
-    client.put_topic(topic, {"retry": {"max_attempts": 3, "min_backoff": "1h", "max_backoff": "1h"}})
+    client.set_topic(topic, {"retry": {"max_attempts": 3, "min_backoff": "1h", "max_backoff": "1h"}})
     client.schedule_batch([{"id": f"{topic}-{how}", "topic": topic, "payload": how} for how in ("plain", "retry", "bury")])
 
     def handle(delivery: Any, context: lapse.Context) -> None:
         if delivery["payload"] == "retry":
-            raise lapse.Retry("1ms", "at once")
+            raise lapse.RetryAfter("1ms", "at once")
         if delivery["payload"] == "bury":
-            raise lapse.Bury("no such order")
+            raise lapse.Kill("no such order")
         raise OSError("half \ud800 of a pair")
 
     with work(topic, handle) as run:
@@ -153,7 +153,7 @@ def test_a_handler_that_fails(work: Any, client: lapse.Client, topic: str) -> No
     assert (got["plain"]["last_error"], got["plain"]["state"]) == ("half ? of a pair", "pending")
     assert (got["retry"]["attempt"], got["retry"]["state"], got["retry"]["last_error"]) == (3, "dead", "at once")
     assert (got["bury"]["reason"], got["bury"]["last_error"]) == ("buried", "no such order")
-    assert any(isinstance(e, lapse.Bury) and d["id"] == f"{topic}-bury" for e, d in run.told)
+    assert any(isinstance(e, lapse.Kill) and d["id"] == f"{topic}-bury" for e, d in run.told)
 
 
 def test_no_handler_ends_the_worker(work: Any, client: lapse.Client, topic: str) -> None:
@@ -161,14 +161,14 @@ def test_no_handler_ends_the_worker(work: Any, client: lapse.Client, topic: str)
         def __str__(self) -> str:
             raise Odd
 
-    class Broken(lapse.Retry):
+    class Broken(lapse.RetryAfter):
         delay = float("nan")
 
         def __init__(self) -> None:
             Exception.__init__(self, "broken")
 
     ways: list[BaseException] = [StopIteration(7), SystemExit(3), KeyboardInterrupt(), Odd(), asyncio.CancelledError(), Broken()]
-    client.put_topic(topic, {"retry": {"max_attempts": 5, "min_backoff": "1h", "max_backoff": "1h"}})
+    client.set_topic(topic, {"retry": {"max_attempts": 5, "min_backoff": "1h", "max_backoff": "1h"}})
     client.schedule_batch([{"id": f"{topic}-{i}", "topic": topic, "payload": i} for i in range(len(ways) + 1)])
 
     def handle(delivery: Any, context: lapse.Context) -> None:
@@ -249,7 +249,7 @@ def test_a_stop_waits_for_handlers_and_gives_the_rest_back(work: Any, client: la
 
 
 def test_a_stop_spends_no_attempt_of_what_has_not_begun(work: Any, client: lapse.Client, topic: str) -> None:
-    client.put_topic(topic, {"retry": {"max_attempts": 1}})
+    client.set_topic(topic, {"retry": {"max_attempts": 1}})
     client.schedule_batch([{"id": f"{topic}-{i}", "topic": topic} for i in range(24)])
     go = threading.Event()
 
@@ -265,7 +265,7 @@ def test_a_stop_spends_no_attempt_of_what_has_not_begun(work: Any, client: lapse
     assert (run.worker.stats.acked, run.worker.stats.released) == (4, 0)
     rest = client.reserve(topic, max=100)
     assert [d["attempt"] for d in rest] == [1] * 20
-    assert not list(client.dead(topic))
+    assert not list(client.all_dead(topic))
     assert client.give_back([d["receipt"] for d in rest])["settled"] == 20
 
 
@@ -298,11 +298,11 @@ def test_a_worker_outlives_a_crash_of_the_server(work: Any, tmp_path: pathlib.Pa
         client.schedule(topic)
         with work(topic, handle, url=own.url, wait="1s") as run:
             assert began.wait(30)
-            client.put_topic(topic, {"paused": True})  # or the task may be handed out again before the ack
+            client.set_topic(topic, {"paused": True})  # or the task may be handed out again before the ack
             own.crash()
             go.set()
             until(lambda: run.worker.stats.acked == 1)
-            client.put_topic(topic, {})
+            client.set_topic(topic, {})
             client.schedule(topic)
             until(lambda: run.worker.stats.acked == 2)
         assert run.worker.stats.reserved == 2
@@ -338,7 +338,7 @@ def test_a_lost_answer_to_a_release_is_no_lost_lease(work: Any, client: lapse.Cl
         return "pass"
 
     def handle(delivery: Any, context: lapse.Context) -> None:
-        raise lapse.Retry("1h", "later")
+        raise lapse.RetryAfter("1h", "later")
 
     proxy.fate = fate
     with work(topic, handle, url=proxy.url) as run:
@@ -347,7 +347,7 @@ def test_a_lost_answer_to_a_release_is_no_lost_lease(work: Any, client: lapse.Cl
 
 
 def test_a_worker_that_is_refused_says_why(work: Any, client: lapse.Client, topic: str) -> None:
-    client.put_topic(topic, {"delivery": {"kind": "webhook", "url": "http://127.0.0.1:9/"}})
+    client.set_topic(topic, {"delivery": {"kind": "webhook", "url": "http://127.0.0.1:9/"}})
     with pytest.raises(lapse.LapseError) as e:
         with work(topic, lambda delivery, context: None) as run:
             run.join()
@@ -386,27 +386,38 @@ def test_a_coroutine_is_cancelled_when_its_lease_is_lost(client: lapse.Client, s
 
 
 PROGRAM = """
-import signal, sys
+import asyncio, contextlib, signal, sys
 sys.path.insert(0, {path!r})
 import lapse
-worker = lapse.Worker(lapse.Client({url!r}), {topic!r}, lambda delivery, context: print(delivery["payload"], flush=True))
-signal.signal(signal.SIGTERM, lambda *_: worker.stop())
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
-worker.run()
+def show(delivery, context):
+    print(delivery["payload"], flush=True)
+async def show_async(delivery, context):
+    show(delivery, context)
+async def main():
+    async with lapse.AsyncClient({url!r}) as client:
+        await lapse.AsyncWorker(client, {topic!r}, show_async).run()
+if {how!r} == "async":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main())
+else:
+    worker = lapse.Worker(lapse.Client({url!r}), {topic!r}, show)
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    worker.run()
 print("stopped", flush=True)
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_program_stops_on_a_signal(client: lapse.Client, server: Server, topic: str, how: signal.Signals) -> None:
+@pytest.mark.parametrize(("how", "by"), [("sync", signal.SIGTERM), ("sync", signal.SIGINT), ("async", signal.SIGINT)])
+def test_a_program_stops_on_a_signal(client: lapse.Client, server: Server, topic: str, how: str, by: signal.Signals) -> None:
     client.schedule(topic, payload="done")
-    program = PROGRAM.format(path=str(pathlib.Path(lapse.__file__).parent.parent), url=server.url, topic=topic)
+    program = PROGRAM.format(path=str(pathlib.Path(lapse.__file__).parent.parent), url=server.url, topic=topic, how=how)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
         try:
             assert p.stdout is not None and p.stdout.readline() == "done\n"
-            p.send_signal(how)
+            p.send_signal(by)
             out, err = p.communicate(timeout=30)
         finally:
             p.kill()
     assert (out, err, p.returncode) == ("stopped\n", "", 0)
-    until(lambda: not list(client.list(topic=topic)))
+    until(lambda: not list(client.all(topic=topic)))

@@ -30,15 +30,15 @@ def asynchronous(source: str) -> str:
     ):
         assert old in source, old
         source = source.replace(old, new)
-    source = re.sub(r"\b(self\.(?:_json|_call|_put|act|count|close|_first_dead|_failure|_transport\.(?:send|open|close))\()", r"await \1", source)
+    source = re.sub(r"\b(self\.(?:_json|_call|_put|act|count|search|close|_first_dead|_failure|_transport\.(?:send|open|close))\()", r"await \1", source)
     # A method is a coroutine unless it makes an iterator that does not begin by itself.
     def method(m: re.Match[str]) -> str:
-        makes_iterator = "AsyncIterator" in m[3] and m[2] not in ("_pages", "act_all", "redrive")
+        makes_iterator = "AsyncIterator" in m[3] and m[2] not in ("_pages", "act_all", "redrive", "searches")
         return m[0] if makes_iterator or m[2] in ("__init__", "with_options") else f"{m[1]}async def {m[2]}({m[3]}:\n"
     return re.sub(r"^(    )def (\w+)\(((?:[^\n]*|\n(?:        [^\n]*\n)+    )\)[^\n]*):\n", method, source, flags=re.M)
 
 
-NAMES = {"ReservedTask": "Delivery", "SettleAnswer": "Settlement"}
+NAMES = {"ReservedTask": "Delivery", "SettleAnswer": "Settlement", "Topic": "TopicInfo"}
 
 
 def types(document: dict[str, Any]) -> str:

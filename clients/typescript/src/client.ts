@@ -3,9 +3,9 @@ import { LapseError } from "./errors.js";
 import { openEvents } from "./events.js";
 import { type RedriveOptions, type RedrivenTopic, redrive } from "./redrive.js";
 import type {
-  Acted, Actions, AuditPage, AuditQuery, BatchAnswer, Choice, CountQuery, DeadQuery, Delivery, Event, EventQuery, Forecast, ForecastQuery, FoundPart, GroupCancelled, GroupQuery,
-  Diagnosis, History, HistoryQuery, NewTask, Node, Purged, Readiness, Requeue, Requeued, Reserve, ScheduledTask, ScopeQuery, SearchQuery, Settlement, Span,
-  Stats, StatsQuery, Task, TaskBody, TaskChange, TaskCounts, TaskPage, TaskQuery, Topic, TopicAnswer, TopicChange, TopicList, TopicQuery,
+  Acted, Actions, Alive, AuditPage, AuditQuery, BatchAnswer, CountQuery, DeadQuery, DeadReasons, DeadReasonsQuery, Delivery, Event, EventQuery, Forecast, ForecastQuery, FoundPart, GroupCancelled, GroupQuery,
+  Diagnosis, History, HistoryQuery, Move, NewTask, Node, Purged, Readiness, Requeue, Requeued, Reserve, ScheduledTask, ScopeQuery, SearchQuery, Settlement, Span,
+  Stats, StatsQuery, Task, TaskCounts, TaskPage, TaskQuery, TopicAnswer, TopicChange, TopicInfo, TopicList, TopicQuery,
   TopicSettings, Undone, Wave, WaveQuery,
 } from "./types.js";
 import { newId } from "./uuid.js";
@@ -36,7 +36,7 @@ export class Client {
   async schedule(task: NewTask, o?: CallOptions): Promise<ScheduledTask> {
     const body = this.named(task);
     try {
-      return await this.put_("POST", "/v1/tasks", body, body.id === undefined ? "again" : "same", o);
+      return await this.created("POST", "/v1/tasks", body, body.id === undefined ? "again" : "same", o);
     } catch (e) {
       throw withIds(e, body.id === undefined ? undefined : [body.id], false);
     }
@@ -53,23 +53,20 @@ export class Client {
     }
   }
 
-  /** Creates a task, or replaces a pending or ready one as a whole. */
-  async put(id: string, task: TaskBody, o?: CallOptions): Promise<ScheduledTask> {
-    return this.put_("PUT", path`/v1/tasks/${id}`, task, "same", o);
+  /** Schedules a task in place of the pending or ready one with its id, if there is one. */
+  async replace(task: NewTask & { id: string }, o?: CallOptions): Promise<ScheduledTask> {
+    const { id, ...body } = task;
+    return this.created("PUT", path`/v1/tasks/${id}`, body, "same", o);
   }
 
   async get(id: string, o?: CallOptions): Promise<Task> {
     return this.caller.json({ method: "GET", path: path`/v1/tasks/${id}`, effect: "reads" }, o);
   }
 
-  /** Moves the deadline of a task, or gives it another payload, in one step. */
-  async patch(id: string, change: TaskChange, o?: CallOptions): Promise<Task> {
-    return this.caller.json({ method: "PATCH", path: path`/v1/tasks/${id}`, body: change, effect: "same" }, o);
-  }
-
-  /** Moves the deadline of a task: by a span from now, or to a Date. */
-  async reschedule(id: string, when: Span | Date, o?: CallOptions): Promise<Task> {
-    return this.patch(id, when instanceof Date ? { due_at: when } : { delay: when }, o);
+  /** Moves the deadline of a task: by a span from now, or as a Move says, which may give it another payload or delivery in the same step. */
+  async reschedule(id: string, move: Span | Move, o?: CallOptions): Promise<Task> {
+    const body = typeof move === "object" ? move : { delay: move };
+    return this.caller.json({ method: "PATCH", path: path`/v1/tasks/${id}`, body, effect: "same" }, o);
   }
 
   /** Makes sure that a task is not delivered any more. A dead one is deleted. */
@@ -92,12 +89,12 @@ export class Client {
   }
 
   /** All tasks that a query selects, soonest first, page by page. */
-  list(query: TaskQuery = {}, o?: CallOptions): AsyncGenerator<Task, void, undefined> {
-    return pages(query, (q) => this.listPage(q, o), (p) => p.tasks);
+  all(query: TaskQuery = {}, o?: CallOptions): AsyncGenerator<Task, void, undefined> {
+    return pages(query, (q) => this.list(q, o), (p) => p.tasks);
   }
 
-  /** One page. It may be empty although there are more: then it has a next_cursor. */
-  async listPage(query: TaskQuery = {}, o?: CallOptions): Promise<TaskPage> {
+  /** One page of all. It may be empty although there are more: then it has a next_cursor. */
+  async list(query: TaskQuery = {}, o?: CallOptions): Promise<TaskPage> {
     return this.caller.json({ method: "GET", path: "/v1/tasks", query, effect: "reads" }, o);
   }
 
@@ -126,11 +123,12 @@ export class Client {
 
   // Topics.
 
-  topics(query: TopicQuery = {}, o?: CallOptions): AsyncGenerator<Topic, void, undefined> {
-    return pages(query, (q) => this.topicsPage(q, o), (p) => p.topics);
+  topics(query: TopicQuery = {}, o?: CallOptions): AsyncGenerator<TopicInfo, void, undefined> {
+    return pages(query, (q) => this.listTopics(q, o), (p) => p.topics);
   }
 
-  async topicsPage(query: TopicQuery = {}, o?: CallOptions): Promise<TopicList> {
+  /** One page of topics. */
+  async listTopics(query: TopicQuery = {}, o?: CallOptions): Promise<TopicList> {
     return this.caller.json({ method: "GET", path: "/v1/topics", query, effect: "reads" }, o);
   }
 
@@ -139,19 +137,23 @@ export class Client {
   }
 
   /** Replaces all settings of a topic: what is left out gets its default. */
-  async putTopic(topic: string, settings: TopicSettings, o?: RevisionOptions & { replace?: boolean }): Promise<Topic> {
+  async setTopic(topic: string, settings: TopicSettings, o?: RevisionOptions & { replace?: boolean }): Promise<TopicInfo> {
     return this.caller.json(guarded({ method: "PUT", path: path`/v1/topics/${topic}`, body: settings, query: { replace: o?.replace }, effect: "same" }, o), o);
   }
 
   /** Changes some settings of a topic; null gives a field its default. */
-  async patchTopic(topic: string, change: TopicChange, o?: RevisionOptions): Promise<Topic> {
+  async changeTopic(topic: string, change: TopicChange, o?: RevisionOptions): Promise<TopicInfo> {
     return this.caller.json(guarded({ method: "PATCH", path: path`/v1/topics/${topic}`, body: change, effect: "same" }, o), o);
   }
 
-  /** Forgets the settings of a topic without tasks. With force its tasks become dead first. */
-  async deleteTopic(topic: string, o?: RevisionOptions & { force?: boolean }): Promise<void> {
-    const q: Call = { method: "DELETE", path: path`/v1/topics/${topic}`, query: { force: o?.force }, effect: "again", extra: o?.force ? wholeTopic : 0 };
-    await this.caller.call(guarded(q, o), o);
+  /** Forgets the settings of a topic without tasks. */
+  async deleteTopic(topic: string, o?: RevisionOptions): Promise<void> {
+    await this.caller.call(guarded({ method: "DELETE", path: path`/v1/topics/${topic}`, effect: "again" }, o), o);
+  }
+
+  /** Makes all pending, ready and delivering tasks of a topic dead, and forgets its settings. */
+  async killTopic(topic: string, o?: RevisionOptions): Promise<void> {
+    await this.caller.call(guarded({ method: "DELETE", path: path`/v1/topics/${topic}`, query: { force: true }, effect: "again", extra: wholeTopic }, o), o);
   }
 
   async pauseTopic(topic: string, o?: CallOptions): Promise<void> {
@@ -163,7 +165,7 @@ export class Client {
   }
 
   /** Cancels all pending and ready tasks of a topic, or of all topics whose names begin so ("order.*"). */
-  async purgeTopic(topic: string, o?: CallOptions): Promise<Purged> {
+  async purge(topic: string, o?: CallOptions): Promise<Purged> {
     return this.caller.json({ method: "DELETE", path: path`/v1/topics/${topic}/tasks`, effect: "again", extra: wholeTopic }, o);
   }
 
@@ -203,8 +205,20 @@ export class Client {
 
   // Dead tasks.
 
-  dead(topic: string, query: DeadQuery = {}, o?: CallOptions): AsyncGenerator<Task, void, undefined> {
-    return pages(query, async (q) => this.caller.json<TaskPage>({ method: "GET", path: path`/v1/topics/${topic}/dead`, query: q, effect: "reads" }, o), (p) => p.tasks);
+  /** All dead tasks of a topic that a query selects, the longest dead first, page by page. */
+  allDead(topic: string, query: DeadQuery = {}, o?: CallOptions): AsyncGenerator<Task, void, undefined> {
+    return pages(query, (q) => this.listDead(topic, q, o), (p) => p.tasks);
+  }
+
+  /** One page of allDead. */
+  async listDead(topic: string, query: DeadQuery = {}, o?: CallOptions): Promise<TaskPage> {
+    return this.caller.json({ method: "GET", path: path`/v1/topics/${topic}/dead`, query, effect: "reads" }, o);
+  }
+
+  /** Why tasks are dead, and how many died of each reason: those of a topic, or of all. */
+  async deadReasons({ topic, ...query }: DeadReasonsQuery = {}, o?: CallOptions): Promise<DeadReasons> {
+    const from = topic === undefined ? "/v1/dead/reasons" : path`/v1/topics/${topic}/dead/reasons`;
+    return this.caller.json({ method: "GET", path: from, query, effect: "reads" }, o);
   }
 
   async requeueDead(topic: string, which: Requeue, o?: CallOptions): Promise<Requeued> {
@@ -220,15 +234,23 @@ export class Client {
     return redrive(this, options, o);
   }
 
-  async deleteDead(topic: string, which: Choice, o?: CallOptions): Promise<void> {
-    // A repeated call for all would also delete tasks that have died since.
-    await this.caller.call({ method: "DELETE", path: path`/v1/topics/${topic}/dead`, body: which, effect: which.all ? "again" : "same", extra: wholeTopic }, o);
+  async deleteDead(topic: string, ids: string[], o?: CallOptions): Promise<void> {
+    await this.caller.call({ method: "DELETE", path: path`/v1/topics/${topic}/dead`, body: { ids }, effect: "same", extra: wholeTopic }, o);
+  }
+
+  async deleteAllDead(topic: string, o?: CallOptions): Promise<void> {
+    // A repeated call would also delete tasks that have died since.
+    await this.caller.call({ method: "DELETE", path: path`/v1/topics/${topic}/dead`, body: { all: true }, effect: "again", extra: wholeTopic }, o);
   }
 
   // The server.
 
   async nodes(o?: CallOptions): Promise<Node[]> {
     return (await this.caller.json<{ nodes: Node[] }>({ method: "GET", path: "/v1/nodes", effect: "reads" }, o)).nodes;
+  }
+
+  async node(node: string, o?: CallOptions): Promise<Node> {
+    return this.caller.json({ method: "GET", path: path`/v1/nodes/${node}`, effect: "reads" }, o);
   }
 
   /** Has a node hand over its tasks and end. It returns when that has begun. */
@@ -275,12 +297,22 @@ export class Client {
     return this.caller.json({ method: "GET", path: "/v1/search", query, effect: "reads" }, o);
   }
 
+  /** The parts of a search to its end. A task or a group may be in several. */
+  searches(query: SearchQuery, o?: CallOptions): AsyncGenerator<FoundPart, void, undefined> {
+    return pages(query, (q) => this.search(q, o), (part) => [part]);
+  }
+
   async forecast(query: ForecastQuery = {}, o?: CallOptions): Promise<Forecast> {
     return this.caller.json({ method: "GET", path: "/v1/forecast", query, effect: "reads" }, o);
   }
 
   async wave(query: WaveQuery, o?: CallOptions): Promise<Wave> {
     return this.caller.json({ method: "GET", path: "/v1/waves", query, effect: "reads" }, o);
+  }
+
+  /** Asks once whether the server's scheduler runs and moves. That it does not is no failure: see `status`. */
+  async alive(o?: CallOptions): Promise<Alive> {
+    return this.caller.json({ method: "GET", path: "/healthz", effect: "reads", also: 503 }, o);
   }
 
   /** Asks once whether the server is ready. That it is not is no failure. */
@@ -301,7 +333,7 @@ export class Client {
     return task.id === undefined && this.caller.retries > 0 ? { ...task, id: newId() } : task;
   }
 
-  private async put_(method: string, to: string, body: unknown, effect: "same" | "again", o?: CallOptions): Promise<ScheduledTask> {
+  private async created(method: string, to: string, body: unknown, effect: "same" | "again", o?: CallOptions): Promise<ScheduledTask> {
     const q: Call = { method, path: to, body, effect };
     const a = await this.caller.call(q, o);
     return { ...parse<Task>(q, a), created: a.status !== 200 };

@@ -4,6 +4,7 @@ export { LapseError, type ProblemFields } from "./errors.js";
 export { type RedriveOptions, type RedrivenTopic } from "./redrive.js";
 export { newId } from "./uuid.js";
 export { WebhookError, verifyWebhook, type Webhook, type WebhookRequest } from "./webhook.js";
-export { Bury, Retry, Worker, type HandlerContext, type WorkerOptions, type WorkerStats } from "./worker.js";
+export { topic, type Codec, type Topic, type TypedHandler } from "./topic.js";
+export { Kill, RetryAfter, Worker, type Handler, type HandlerContext, type WorkerOptions, type WorkerStats } from "./worker.js";
 export type * from "./types.js";
 export type { components, operations, paths } from "./openapi.js";

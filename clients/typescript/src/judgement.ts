@@ -2,20 +2,20 @@ import { milliseconds } from "./call.js";
 import type { Span } from "./types.js";
 
 /** Thrown by a handler: another attempt cannot mend this, and the task becomes dead. */
-export class Bury extends Error {
+export class Kill extends Error {
   constructor(reason: string, options?: { cause?: unknown }) {
     super(reason, options);
-    this.name = "Bury";
+    this.name = "Kill";
   }
 }
 
 /** Thrown by a handler: the next attempt starts after the delay, in place of the topic's backoff. */
-export class Retry extends Error {
+export class RetryAfter extends Error {
   readonly delay: number;
 
   constructor(delay: Span, reason: string, options?: { cause?: unknown }) {
     super(reason, options);
-    this.name = "Retry";
+    this.name = "RetryAfter";
     this.delay = Math.min(Math.max(milliseconds("delay", delay), 0), 3650 * 86_400_000);
   }
 }
@@ -31,8 +31,8 @@ export interface Judgement {
 /** Reads a handler's failure. */
 export function judge(e: unknown, onFailure: "release" | "bury"): Judgement {
   const reason = textOf(e);
-  if (e instanceof Bury) return { verb: "bury", reason };
-  if (e instanceof Retry) return Number.isFinite(e.delay) ? { verb: "release", reason, delay: e.delay } : { verb: "release", reason };
+  if (e instanceof Kill) return { verb: "bury", reason };
+  if (e instanceof RetryAfter) return Number.isFinite(e.delay) ? { verb: "release", reason, delay: e.delay } : { verb: "release", reason };
   return { verb: onFailure, reason };
 }
 

@@ -56,7 +56,7 @@ export async function* redrive(client: Client, options: RedriveOptions, o?: Call
 
 async function firstDead(client: Client, { topic, ...filter }: NonNullable<Actions["filter"]>, most: number, o?: CallOptions): Promise<string[]> {
   const ids: string[] = [];
-  for await (const t of client.dead(topic!, { ...filter, limit: most, details: false } as DeadQuery, o)) {
+  for await (const t of client.allDead(topic!, { ...filter, limit: most, details: false } as DeadQuery, o)) {
     ids.push(t.id);
     if (ids.length >= most) break;
   }
@@ -68,7 +68,7 @@ async function failure(client: Client, ids: string[], within: number, o?: CallOp
   for (const until = Date.now() + within; ; ) {
     let failed = 0, why = "";
     for (const id of ids) {
-      const [t] = (await client.listPage({ id }, o)).tasks;
+      const [t] = (await client.list({ id }, o)).tasks;
       if (t === undefined || t.state === "finished") return undefined;
       if (t.state === "dead" || (t.attempt > 0 && t.state !== "delivering")) [failed, why] = [failed + 1, t.last_error ?? ""];
     }

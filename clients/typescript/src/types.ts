@@ -11,10 +11,8 @@ export type Span = string | number;
 
 /** A task to schedule. Only `topic` is required. */
 export type NewTask = Times<Schemas["NewTask"]>;
-/** What a task becomes by put. */
-export type TaskBody = Omit<NewTask, "id">;
-/** Changes of a task: what is left out stays. */
-export type TaskChange = Times<Schemas["TaskChange"]>;
+/** A change of a task: what is left out stays. */
+export type Move = Times<Schemas["TaskChange"]>;
 /** A task as the server shows it. */
 export type Task = Schemas["Task"];
 /** A task, and whether the call has created it. False: it was there before. */
@@ -34,14 +32,12 @@ export type Settlement = Schemas["SettleAnswer"];
 export type TopicSettings = Schemas["NewTopic"];
 /** A merge patch of settings: null gives a field its default. */
 export type TopicChange = { [K in keyof TopicSettings]?: K extends "retry" | "delivery" | "rate" ? Record<string, unknown> | null : TopicSettings[K] | null };
-export type Topic = Schemas["Topic"];
+export type TopicInfo = Schemas["Topic"];
 export type TopicAnswer = Schemas["TopicAnswer"];
 export type TopicList = Schemas["TopicList"];
 export type Purged = Schemas["Purged"];
-/** Which dead tasks: some, or all of the topic. */
-export type Choice = { ids: string[]; all?: never } | { all: true; ids?: never };
 /** Which dead tasks come back, when (now, unless it is said), and what a single one has from now on. */
-export type Requeue = Choice & { delay?: Span; due_at?: Time; payload?: unknown; headers?: Record<string, string>; delivery?: TaskBody["delivery"] };
+export type Requeue = ({ ids: string[]; all?: never } | { all: true; ids?: never }) & { delay?: Span; due_at?: Time; payload?: unknown; headers?: Record<string, string>; delivery?: NewTask["delivery"] };
 export type Requeued = Schemas["Requeued"];
 export type Node = Schemas["Node"];
 export type Stats = Schemas["Stats"];
@@ -53,6 +49,8 @@ export type Forecast = Schemas["Forecast"];
 export type TaskCounts = Schemas["TaskCounts"];
 export type FoundPart = Schemas["FoundPart"];
 export type Wave = Schemas["Wave"];
+export type DeadReasons = Schemas["DeadReasons"];
+export type Alive = Schemas["Alive"];
 export type Readiness = Schemas["Readiness"];
 export type FieldFault = Schemas["FieldFault"];
 /** What happened to a task, or to the stream. `number` counts the events of a stream from 1, lost ones included. */
@@ -61,6 +59,7 @@ export type Event = (Schemas["Event"] | Schemas["EventsLost"] | Schemas["NodeCha
 export type TaskQuery = Query<"list-tasks">;
 export type GroupQuery = Query<"list-group">;
 export type DeadQuery = Query<"list-dead">;
+export type DeadReasonsQuery = Query<"dead-reasons"> & { topic?: string };
 export type TopicQuery = Query<"list-topics">;
 export type EventQuery = Query<"events">;
 export type ForecastQuery = Query<"forecast">;

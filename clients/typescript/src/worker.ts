@@ -5,7 +5,7 @@ import { Gatherer } from "./gatherer.js";
 import { type Judgement, judge } from "./judgement.js";
 import type { Delivery, Settlement, Span } from "./types.js";
 
-export { Bury, Retry } from "./judgement.js";
+export { Kill, RetryAfter } from "./judgement.js";
 
 /** What a handler gets beside its delivery. */
 export interface HandlerContext {
@@ -13,7 +13,7 @@ export interface HandlerContext {
   signal: AbortSignal;
 }
 
-/** Handles a delivery. Fulfilled: the task is done. Failed: see WorkerOptions.onFailure, Retry and Bury. */
+/** Handles a delivery. Fulfilled: the task is done. Failed: see WorkerOptions.onFailure, RetryAfter and Kill. */
 export type Handler = (delivery: Delivery, context: HandlerContext) => unknown;
 
 export interface WorkerOptions {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { type Actions, Client, LapseError, type NewTask, type Reserve, type Task, type TaskChange, type TopicSettings, newId } from "../src/index.js";
+import { type Actions, Client, LapseError, type NewTask, type Reserve, type Task, type Move, type TopicSettings, newId } from "../src/index.js";
 import { Server, token } from "./server.js";
 
 let server: Server;
@@ -26,13 +26,13 @@ test("a task from its request to its end", async () => {
   assert.equal((await client.schedule({ id: "order-42", topic: "order.unpaid", delay: "30m", payload: { order: 42 }, headers: { tenant: "eu" }, group: "c-7" })).created, false);
   await assert.rejects(client.schedule({ id: "order-42", topic: "order.unpaid", delay: "31m" }), failure("id_taken"));
   const at = new Date(Date.now() + 3_600_000);
-  assert.equal((await client.reschedule("order-42", at)).due_at, at.toISOString());
-  assert.equal((await client.patch("order-42", { payload: [1] })).revision, 3);
+  assert.equal((await client.reschedule("order-42", { due_at: at })).due_at, at.toISOString());
+  assert.equal((await client.reschedule("order-42", { payload: [1] })).revision, 3);
   assert.ok(Date.parse((await client.reschedule("order-42", "1d")).due_at) > at.getTime());
   const held = await client.hold("order-42");
   assert.equal(held.state, "held");
   assert.equal((await client.resume("order-42")).state, "pending");
-  assert.equal((await client.put("order-42", { topic: "order.unpaid", due_at: at, group: "c-7" })).created, false);
+  assert.equal((await client.replace({ id: "order-42", topic: "order.unpaid", due_at: at, group: "c-7" })).created, false);
   assert.equal((await client.fire("order-42")).id, "order-42");
   assert.equal((await client.get("order-42")).state, "ready");
   await client.cancel("order-42");
@@ -45,17 +45,17 @@ test("a task from its request to its end", async () => {
 });
 
 test("a task with a delivery of its own", async () => {
-  await client.putTopic("own", { task_delivery: true, concurrency_per_group: 1, on_dead: { topic: "own-dead", delay: "1h" } });
+  await client.setTopic("own", { task_delivery: true, concurrency_per_group: 1, on_dead: { topic: "own-dead", delay: "1h" } });
   const made = await client.schedule({ id: "own-1", topic: "own", delay: "1h", delivery: { retry: { max_attempts: 5, max_age: "2h" } } });
   assert.deepEqual(made.delivery, { retry: { max_attempts: 5, max_age: "2h" } });
-  assert.equal((await client.patch("own-1", { delivery: {} })).delivery, undefined);
+  assert.equal((await client.reschedule("own-1", { delivery: {} })).delivery, undefined);
   await assert.rejects(client.schedule({ topic: "own", delivery: { url: "https://shop.example" } }), failure("invalid"));
 });
 
 test("a wrong request names its fields", async () => {
   await assert.rejects(client.schedule({ topic: "t", delay: "soon" }), (e) => e instanceof LapseError && e.status === 422 && e.errors[0]?.field === "delay" && e.message.includes("delay"));
   await assert.rejects(client.get(""), TypeError);
-  await assert.rejects(client.listPage({ topic: "t", group: "" }), { name: "TypeError", message: "group must not be empty; undefined leaves it out" });
+  await assert.rejects(client.list({ topic: "t", group: "" }), { name: "TypeError", message: "group must not be empty; undefined leaves it out" });
   assert.throws(() => new Client({ url: "ftp://x" }), TypeError);
   assert.throws(() => new Client({ url: server.url, retries: -1 }), RangeError);
 });
@@ -70,18 +70,18 @@ test("batches, lists and groups", async () => {
   assert.match(answer.ids[0]!, /^[0-9a-f]{8}-[0-9a-f]{4}-7/);
   assert.equal(answer.errors[0]?.problem.status, 422);
   const ids = (list: Task[]): string[] => list.map((t) => t.id);
-  assert.deepEqual(ids(await collect(client.list({ topic: "b", limit: 1 }))), [answer.ids[0], "b-2"]);
+  assert.deepEqual(ids(await collect(client.all({ topic: "b", limit: 1 }))), [answer.ids[0], "b-2"]);
   assert.deepEqual(ids(await collect(client.group("g", { limit: 1 }))), [answer.ids[0], "b-2"]);
-  const page = await client.listPage({ topic: "b", limit: 1, details: false });
+  const page = await client.list({ topic: "b", limit: 1, details: false });
   assert.ok(page.next_cursor);
   assert.deepEqual(await client.cancelGroup("g"), { cancelled: 2, delivering: [] });
 });
 
 test("topics", async () => {
-  const set = await client.putTopic("set", { lease: "1m", retry: { max_attempts: 3 } });
+  const set = await client.setTopic("set", { lease: "1m", retry: { max_attempts: 3 } });
   assert.deepEqual([set.lease, set.retry.max_attempts], ["1m", 3]);
-  await assert.rejects(client.patchTopic("set", { lease: "2m" }, { revision: set.revision + 7 }), failure("precondition_failed"));
-  const changed = await client.patchTopic("set", { lease: "2m", retry: null }, { revision: set.revision });
+  await assert.rejects(client.changeTopic("set", { lease: "2m" }, { revision: set.revision + 7 }), failure("precondition_failed"));
+  const changed = await client.changeTopic("set", { lease: "2m", retry: null }, { revision: set.revision });
   assert.deepEqual([changed.lease, changed.retry.max_attempts], ["2m", 1_000_000]);
   await client.pauseTopic("set");
   assert.equal((await client.topic("set")).paused, true);
@@ -89,9 +89,16 @@ test("topics", async () => {
   await client.schedule({ topic: "set", delay: "1h" });
   assert.equal((await collect(client.topics({ limit: 1 }))).some((t) => t.name === "set"), true);
   await assert.rejects(client.deleteTopic("set"), failure("topic_in_use"));
-  assert.deepEqual(await client.purgeTopic("set"), { cancelled: 1, delivering: 0 });
+  assert.deepEqual(await client.purge("set"), { cancelled: 1, delivering: 0 });
+  assert.deepEqual((await client.listTopics({ search: "SET" })).topics.map((t) => t.name), ["set"]);
   await client.deleteTopic("set");
   await assert.rejects(client.topic("set"), failure("topic_not_found"));
+  await client.schedule({ id: "killed", topic: "set", delay: "1h" });
+  await client.killTopic("set");
+  assert.deepEqual((await client.listDead("set")).tasks.map((t) => [t.id, t.reason]), [["killed", "deleted"]]);
+  assert.equal((await client.deadReasons({ topic: "set" })).dead, 1);
+  assert.ok((await client.deadReasons({ reason: "deleted" })).dead >= 1);
+  await client.deleteDead("set", ["killed"]);
 });
 
 test("a redrive stops by itself", async () => {
@@ -115,7 +122,7 @@ test("a redrive stops by itself", async () => {
 });
 
 test("an act is undone", async () => {
-  await client.putTopic("undone", { lease: "1m" });
+  await client.setTopic("undone", { lease: "1m" });
   await client.pauseTopic("undone");
   const act = (await client.audit({ topic: "undone" })).entries.find((e) => e.verb === "pause")!;
   assert.deepEqual(await client.undo(act.id), { id: act.id, verb: "resume", topic: "undone" });
@@ -135,21 +142,25 @@ test("receipts, the dead and actions", async () => {
   await client.release(got[1]!.receipt, { delay: "1h", reason: "later" });
   assert.equal((await client.get("p-2")).last_error, "later");
   await client.bury(got[2]!.receipt, { reason: "no such order" });
-  const dead = await collect(client.dead("pull"));
+  const dead = await collect(client.allDead("pull"));
   assert.deepEqual(dead.map((t) => [t.id, t.reason, t.last_error]), [["p-3", "buried", "no such order"]]);
   assert.deepEqual(await client.requeueDead("pull", { ids: ["p-3", "none"], delay: "1h" }), { requeued: 1, unknown: ["none"] });
-  await client.deleteDead("pull", { all: true });
+  await client.deleteAllDead("pull");
   assert.equal((await client.act({ action: "cancel", filter: { topic: "pull" }, dry_run: true })).matched, 2);
   let done = 0;
   for await (const answer of client.actAll({ action: "move", shift: "1h", filter: { topic: "pull" } })) done += answer.done;
   assert.equal(done, 2);
-  await client.purgeTopic("pull");
+  await client.purge("pull");
 });
 
 test("figures", async () => {
   assert.equal((await client.ready()).ready, true);
+  assert.equal((await client.alive()).status, "alive");
   const nodes = await client.nodes();
   assert.equal(nodes.length, 1);
+  assert.equal((await client.node(nodes[0]!.name)).self, true);
+  await client.schedule({ id: "sought-1", topic: "sought", delay: "1h" });
+  assert.deepEqual((await collect(client.searches({ q: "sought-" }))).flatMap((part) => part.tasks.map((t) => t.task.id)), ["sought-1"]);
   await assert.rejects(client.drainNode(nodes[0]!.name), failure("nobody_to_take_over"));
   assert.equal((await client.stats({ topics: false })).node, nodes[0]!.name);
   assert.equal((await client.diagnosis()).fleet, "One node, and it is live.");
@@ -179,7 +190,7 @@ test("events, until the signal ends", async () => {
 
 test("a list is left early, and many calls share a signal", async () => {
   await client.scheduleBatch(Array.from({ length: 50 }, (_, i) => ({ id: `m-${i}`, topic: "many", delay: "1h" })));
-  for await (const task of client.list({ topic: "many", limit: 10 })) {
+  for await (const task of client.all({ topic: "many", limit: 10 })) {
     assert.ok(task.id);
     break;
   }
@@ -204,7 +215,7 @@ test("a token", async () => {
 
 test("what the server does not require, the types do not either", () => {
   const task: NewTask = { topic: "t" };
-  const change: TaskChange = {};
+  const change: Move = {};
   const settings: TopicSettings = { delivery: {}, retry: {}, rate: { per_second: 1 } };
   const reserve: Reserve = {};
   const actions: Actions = { action: "fire" };
@@ -224,5 +235,5 @@ test("what cannot be sent is an error of the caller, and nothing is sent", async
   circular["self"] = circular;
   for (const payload of [1n, circular]) await assert.rejects(client.schedule({ topic: "unsent", payload }), TypeError);
   for (const timeout of [Infinity, Number.NaN, 0]) await assert.rejects(client.schedule({ topic: "unsent" }, { timeout }), /timeout must be from 1 to 3600000/);
-  for await (const t of client.list({ topic: "unsent" })) assert.fail(`${t.id} was sent`);
+  for await (const t of client.all({ topic: "unsent" })) assert.fail(`${t.id} was sent`);
 });

@@ -69,12 +69,12 @@ test("every program of docs/clients.md", async (t) => {
   await t.test("events", () => ends("events.mjs", /^scheduled\n$/));
   await t.test("failures", () => ends("failures.mjs", /^too late: unknown or finished: order-unknown\n$/));
   await t.test("mail", async () => {
-    const out = await program("mail.mjs", [/^sent to zoe@shop.example false$/m, /^mail-2 Bury: no address$/m, /^mail-3 Retry: the mailbox is full$/m]);
+    const out = await program("mail.mjs", [/^sent to zoe@shop.example false$/m, /^mail-2 Kill: no address$/m, /^mail-3 RetryAfter: the mailbox is full$/m]);
     assert.match(out, /acked: 1,\s+released: 1,\s+buried: 1,/);
   });
   await t.test("hook", async () => {
     const port = await freePort();
-    await client.putTopic("order.expired", { delivery: { kind: "webhook", url: `http://127.0.0.1:${port}/`, secret: "shop" }, retry: { min_backoff: "50ms" } });
+    await client.setTopic("order.expired", { delivery: { kind: "webhook", url: `http://127.0.0.1:${port}/`, secret: "shop" }, retry: { min_backoff: "50ms" } });
     await client.schedule({ id: "order.44", topic: "order.expired", payload: { order: 44 } });
     await program("hook.mjs", [/^cancel order.44 \{ order: 44 \}$/m], { PORT: String(port), LAPSE_SECRETS: `whsec_${Buffer.alloc(24).toString("base64")} ${secret}` });
   });
@@ -83,7 +83,13 @@ test("every program of docs/clients.md", async (t) => {
 
 test("the programs are valid TypeScript", async () => {
   const tsc = join(root, "node_modules/.bin/tsc");
-  const names = [...(await readFile(page, "utf8")).matchAll(/^\/\/ (\S+\.mjs)$/gm)].map((m) => m[1]!);
+  const text = await readFile(page, "utf8"), names = [...text.matchAll(/^\/\/ (\S+\.mjs)$/gm)].map((m) => m[1]!);
+  const typed = (text + (await readFile(join(root, "README.md"), "utf8"))).matchAll(/^```ts\n([\s\S]*?)^```/gm);
+  for (const [i, [, code]] of [...typed].entries()) {
+    names.push(`typed${i}.mts`);
+    await writeFile(join(dir, `typed${i}.mts`), code!);
+  }
+  assert.ok(names.includes("typed1.mts"));
   await run(tsc, ["--noEmit", "--allowJs", "--checkJs", "--strict", "--noImplicitAny", "false", "--target", "es2022", "--module", "nodenext", "--types", "node", "--typeRoots", join(root, "node_modules/@types"), ...names], { cwd: dir }).catch((e: { stdout: string }) => assert.fail(e.stdout));
 });
 

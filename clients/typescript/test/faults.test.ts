@@ -29,7 +29,7 @@ test("a schedule whose answer is lost is repeated with its id, and happens once"
     assert.equal(p.seen.length, 3);
     assert.equal(new Set(p.seen.map((s) => s.body)).size, 1);
     assert.equal(task.created, false);
-    const { tasks } = await direct.listPage({ topic: "once" });
+    const { tasks } = await direct.list({ topic: "once" });
     assert.deepEqual(tasks.map((t) => t.id), [task.id]);
   }));
 

@@ -27,7 +27,7 @@ async function deliver(): Promise<{ headers: http.IncomingHttpHeaders; body: Buf
   hook.listen(0, "127.0.0.1");
   await once(hook, "listening");
   const url = `http://127.0.0.1:${(hook.address() as AddressInfo).port}/`;
-  await client.putTopic("hook", { delivery: { kind: "webhook", url, secret: "shop" } });
+  await client.setTopic("hook", { delivery: { kind: "webhook", url, secret: "shop" } });
   await client.schedule({ id: "order.42", topic: "hook", payload: { order: 42, name: "Zoë" }, group: "g" });
   const request = await came.opened;
   hook.closeAllConnections();

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { Bury, Client, type Delivery, LapseError, Retry, Worker } from "../src/index.js";
+import { Client, type Delivery, Kill, LapseError, RetryAfter, Worker, topic } from "../src/index.js";
 import { Proxy, Server, gate, until } from "./server.js";
 
 let server: Server;
@@ -42,7 +42,7 @@ test("each task is handled once, at most as many at once as the concurrency, and
   await running(worker, () => until(() => worker.stats.acked === 300));
   assert.deepEqual(seen.sort(), ids.sort());
   assert.ok(most <= 20 && most > 1, `${most} at once`);
-  assert.deepEqual((await client.listPage({ topic: "work" })).tasks, []);
+  assert.deepEqual((await client.list({ topic: "work" })).tasks, []);
   assert.deepEqual(worker.stats, { reserved: 300, acked: 300, released: 0, buried: 0, returned: 0, lost: 0, extended: 0, waiting: 0, running: 0, unsettled: 0 });
 });
 
@@ -57,12 +57,12 @@ test("acknowledgements go together", async () => {
 });
 
 test("a handler that fails: released with its text, later, or buried", async () => {
-  await client.putTopic("fail", { retry: { max_attempts: 5, min_backoff: "1h", max_backoff: "1h" } });
+  await client.setTopic("fail", { retry: { max_attempts: 5, min_backoff: "1h", max_backoff: "1h" } });
   for (const id of ["f-plain", "f-retry", "f-bury", "f-odd"]) await client.schedule({ id, topic: "fail" });
   const told: [string, unknown][] = [];
   const worker = new Worker(client, "fail", async (d) => {
-    if (d.id === "f-retry") throw new Retry("1ms", "at once");
-    if (d.id === "f-bury") throw new Bury("no such order");
+    if (d.id === "f-retry") throw new RetryAfter("1ms", "at once");
+    if (d.id === "f-bury") throw new Kill("no such order");
     if (d.id === "f-odd") throw "half \ud800 of a pair"; // eslint-disable-line
     throw new Error("the provider does not answer");
   }, { onError: (e, d) => (told.push([d!.id, e]), assert.fail("and a hook that fails ends nothing")) });
@@ -71,15 +71,15 @@ test("a handler that fails: released with its text, later, or buried", async () 
   assert.equal((await client.get("f-odd")).last_error, "half \ufffd of a pair");
   assert.deepEqual([(await client.get("f-retry")).attempt, (await client.get("f-retry")).state], [5, "dead"]);
   assert.deepEqual([(await client.get("f-bury")).reason, (await client.get("f-bury")).last_error], ["buried", "no such order"]);
-  assert.ok(told.some(([id, e]) => id === "f-bury" && e instanceof Bury));
+  assert.ok(told.some(([id, e]) => id === "f-bury" && e instanceof Kill));
 });
 
 test("no handler ends the worker, whatever it throws", async () => {
-  await client.putTopic("odd", { retry: { max_attempts: 5, min_backoff: "1h", max_backoff: "1h" } });
+  await client.setTopic("odd", { retry: { max_attempts: 5, min_backoff: "1h", max_backoff: "1h" } });
   const mute = Object.assign(new Error("text"), { message: 42 as unknown as string });
   const deaf = Object.defineProperty(new Error("text"), "message", { get: () => { throw new Error("no text"); } });
-  const late = Object.assign(new Retry("1h", "late"), { delay: Number.NaN });
-  const ways: unknown[] = [mute, deaf, late, undefined, null, Symbol("s"), Object.create(null), () => new Retry(Number.NaN, "never")];
+  const late = Object.assign(new RetryAfter("1h", "late"), { delay: Number.NaN });
+  const ways: unknown[] = [mute, deaf, late, undefined, null, Symbol("s"), Object.create(null), () => new RetryAfter(Number.NaN, "never")];
   for (const i of ways.keys()) await client.schedule({ id: `odd-${i}`, topic: "odd" });
   const worker = new Worker(client, "odd", async (d) => {
     const way = ways[Number(d.id.slice(4))];
@@ -88,6 +88,35 @@ test("no handler ends the worker, whatever it throws", async () => {
   await running(worker, () => until(() => worker.stats.released === ways.length));
   assert.equal((await client.get("odd-0")).last_error, "42");
   for (const i of ways.keys()) assert.equal((await client.get(`odd-${i}`)).attempt, 1);
+});
+
+interface Order { number: number }
+
+test("a topic with a type", async () => {
+  const orders = topic<Order>("orders");
+  assert.equal((await orders.schedule(client, "o-1", "1h", { number: 1 })).id, "o-1");
+  assert.equal((await orders.replace(client, "o-1", 0, { number: 2 })).created, false);
+  assert.notEqual((await orders.schedule(client, "", 0, { number: 3 })).id, "");
+  await client.schedule({ id: "o-none", topic: "orders" });
+  const strict = topic("orders", {
+    decode(payload): Order {
+      const { number } = payload as Order;
+      if (number > 2) throw new Error("number must be at most 2");
+      return { number };
+    },
+    encode: (order: Order) => ({ ...order, version: 1 }),
+  });
+  await strict.schedule(client, "o-4", 0, { number: 4 });
+  assert.deepEqual((await client.get("o-4")).payload, { number: 4, version: 1 });
+  // @ts-expect-error: a payload of another type
+  assert.equal(orders.request("o", "1h", "text").payload, "text");
+  const seen: [number, string][] = [];
+  const worker = strict.worker(client, (order, d, { signal }) => void (signal.aborted || seen.push([order.number, d.id])), quiet);
+  await running(worker, () => until(() => worker.stats.acked === 1 && worker.stats.buried === 3));
+  assert.deepEqual(seen, [[2, "o-1"]]);
+  assert.equal((await client.get("o-4")).last_error, "payload of orders: number must be at most 2");
+  assert.match((await client.get("o-none")).last_error!, /^payload of orders: Cannot destructure/);
+  assert.throws(() => orders.value({ ...({} as Delivery) }), { message: "payload of orders: there is none" });
 });
 
 test("onFailure bury makes a task dead", async () => {
@@ -149,7 +178,7 @@ test("a stop waits for handlers, and gives back what has not begun", async () =>
 });
 
 test("a stop spends no attempt of what has not begun", async () => {
-  await client.putTopic("spare", { retry: { max_attempts: 1 } });
+  await client.setTopic("spare", { retry: { max_attempts: 1 } });
   await client.scheduleBatch(Array.from({ length: 24 }, () => ({ topic: "spare" })));
   const go = gate();
   const worker = new Worker(client, "spare", () => go.opened, { ...quiet, concurrency: 4, prefetch: 8 });
@@ -195,11 +224,11 @@ test("a worker outlives a crash of the server, and settles by receipts of before
     }, { ...quiet, wait: "1s" });
     await running(worker, async () => {
       await began.opened;
-      await c.putTopic("crash", { paused: true }); // or the task may be handed out again before the ack
+      await c.setTopic("crash", { paused: true }); // or the task may be handed out again before the ack
       await own.crash();
       go.open();
       await until(() => worker.stats.acked === 1);
-      await c.putTopic("crash", {});
+      await c.setTopic("crash", {});
       await c.schedule({ id: "crash-2", topic: "crash" });
       await until(() => worker.stats.acked === 2);
     });
@@ -225,14 +254,14 @@ test("a lost answer to a release is no lost lease", async () => {
   await client.schedule({ id: "release-lost", topic: "release-lost" });
   let lost = 0;
   proxy.fate = (seen) => (seen.path.endsWith("/release") && lost++ < 1 ? "lose" : "pass");
-  const worker = new Worker(new Client(proxy.url), "release-lost", () => Promise.reject(new Retry("1h", "later")), quiet);
+  const worker = new Worker(new Client(proxy.url), "release-lost", () => Promise.reject(new RetryAfter("1h", "later")), quiet);
   await running(worker, () => until(() => worker.stats.released + worker.stats.lost === 1));
   await proxy.stop();
   assert.deepEqual([lost >= 2, worker.stats.released, worker.stats.lost], [true, 1, 0]);
 });
 
 test("a worker that is refused says why", async () => {
-  await client.putTopic("hooked", { delivery: { kind: "webhook", url: "http://127.0.0.1:9/" } });
+  await client.setTopic("hooked", { delivery: { kind: "webhook", url: "http://127.0.0.1:9/" } });
   await assert.rejects(new Worker(client, "hooked", () => {}, quiet).run(), (e) => e instanceof LapseError && e.code === "handled");
   assert.throws(() => new Worker(client, "t", () => {}, { concurrency: 0 }), RangeError);
   assert.throws(() => new Worker(client, "t", () => {}, { lease: "1 hour" }), TypeError);

@@ -4,13 +4,15 @@
 // methods are those of the clients for Go, TypeScript and Python, by operation.
 const methods = {
   "schedule-task": "Schedule schedule schedule", "schedule-batch": "ScheduleBatch scheduleBatch schedule_batch", "list-tasks": "List list list", "get-task": "Get get get",
-  "put-task": "Replace put put", "change-task": "Reschedule patch patch", "cancel-task": "Cancel cancel cancel", "fire-task": "Fire fire fire", "hold-task": "Hold hold hold",
+  "put-task": "Replace replace replace", "change-task": "Reschedule reschedule reschedule", "cancel-task": "Cancel cancel cancel", "fire-task": "Fire fire fire", "hold-task": "Hold hold hold",
   "resume-task": "Resume resume resume", "act-on-tasks": "Act act act", "list-group": "Group group group", "cancel-group": "CancelGroup cancelGroup cancel_group",
   "reserve-tasks": "Reserve reserve reserve", ack: "Ack ack ack", return: "Return giveBack give_back", release: "Release release release", extend: "Extend extend extend", bury: "Bury bury bury",
-  "list-topics": "Topics topics topics", "get-topic": "Topic topic topic", "put-topic": "SetTopic putTopic put_topic", "patch-topic": "ChangeTopic patchTopic patch_topic",
-  "delete-topic": "DeleteTopic deleteTopic delete_topic", "pause-topic": "PauseTopic pauseTopic pause_topic", "resume-topic": "ResumeTopic resumeTopic resume_topic", "purge-topic": "Purge purgeTopic purge_topic",
-  "list-dead": "ListDead dead dead", "requeue-dead": "RequeueDead requeueDead requeue_dead", "delete-dead": "DeleteDead deleteDead delete_dead", "list-nodes": "Nodes nodes nodes",
+  "list-topics": "ListTopics listTopics list_topics", "get-topic": "Topic topic topic", "put-topic": "SetTopic setTopic set_topic", "patch-topic": "ChangeTopic changeTopic change_topic",
+  "delete-topic": "DeleteTopic deleteTopic delete_topic", "pause-topic": "PauseTopic pauseTopic pause_topic", "resume-topic": "ResumeTopic resumeTopic resume_topic", "purge-topic": "Purge purge purge",
+  "list-dead": "ListDead listDead list_dead", "requeue-dead": "RequeueDead requeueDead requeue_dead", "delete-dead": "DeleteDead deleteDead delete_dead", "list-nodes": "Nodes nodes nodes",
   "drain-node": "DrainNode drainNode drain_node", stats: "Stats stats stats", diagnosis: "Diagnosis diagnosis diagnosis", history: "History history history", forecast: "Forecast forecast forecast",
+  "dead-reasons": "DeadReasons deadReasons dead_reasons", "get-node": "Node node node",
+  search: "Search search search", "count-tasks": "Count count count", audit: "Audit audit audit", "undo-act": "Undo undo undo", waves: "Wave wave wave", alive: "Alive alive alive",
   events: "Events events events", ready: "Ready ready ready",
 };
 
