@@ -92,7 +92,7 @@ lint: tools ## check formatting, vet, golangci-lint with the import directions, 
 	$(GO) vet -tags $(TAGS),fault,browser,clients ./...
 	cd scripts/compare && $(GO) vet -tags $(TAGS) ./...
 	$(LINT) run ./...
-	cd scripts/release && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...
+	@for dir in scripts/release scripts/release/helm; do (cd $$dir && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...) || exit 1; done
 	@if $(GO) build -tags $(TAGS) -ldflags=-dumpdep -o /dev/null . 2>&1 | grep -m 3 '<ReflectMethod>'; then \
 		echo "these find methods by name at run time: the linker keeps every exported method of the program, 13 MB"; exit 1; fi
 	@for dir in $(ADAPTERS); do echo "lint $$dir"; (cd $$dir && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...); done
@@ -117,7 +117,7 @@ bench-compare: build ## run Lapse beside asynq, beanstalkd and Redis expiry; wri
 	scripts/bench-compare $(COMPARE_FLAGS)
 
 .PHONY: release
-release: ## binaries, archives, packages also for npm and pip, SBOMs, checksums of VERSION=v1.2.3 (else REVISION=HEAD) into dist/ (TARGETS=linux/amd64)
+release: ## binaries, archives, packages also for npm and pip, images, chart, formula, SBOMs, checksums of VERSION=v1.2.3 (else REVISION=HEAD) into dist/ (TARGETS=linux/amd64)
 	cd scripts/release && $(GO) run . -revision $(or $(VERSION),$(REVISION)) -targets "$(TARGETS)" -out $(CURDIR)/dist
 
 .PHONY: release-prepare

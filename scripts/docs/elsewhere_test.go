@@ -30,10 +30,13 @@ var elsewhere = map[string]map[string]test{
 		"CGO_ENABLED=0 go install ":                {"scripts/release/release_test.go", "func TestGoInstallGivesTheSameBinary("},
 		"npm install ./lapsehq-lapse-":             {"scripts/release/clients_test.go", "func TestClients("},
 		"pip install ./lapse-":                     {"scripts/release/clients_test.go", "func TestClients("},
-		"docker build -f deploy/docker/Dockerfile": {"scripts/release/container_test.go", "func TestImage("},
-		"docker run --rm -p ":                      {"scripts/release/container_test.go", "func TestImage("},
+		"brew ":                                    formula,
+		"cp lapse.rb ":                             formula,
+		"docker load --input ":                     {"scripts/release/image_test.go", "func TestImageIsWhole("},
+		"docker run --rm -p ":                      {"scripts/release/image_test.go", "func TestImage("},
 		"docker compose up -d":                     {"scripts/release/container_test.go", "func TestCompose("},
-		"kubectl ":                                 {"scripts/release/container_test.go", "func TestManifests("},
+		"helm install ":                            {"scripts/release/chart_test.go", "func TestChart("},
+		"kubectl ":                                 {"scripts/release/chart_test.go", "func TestChart("},
 		"make release":                             {"scripts/release/release_test.go", "func TestMain("},
 		"git commit -am ":                          {"scripts/release/release_test.go", "func TestVersionIsTheTag("},
 		"for a in nats rabbitmq kafka; do git tag": {"scripts/release/release_test.go", "func TestAdapterFromOutside("},
@@ -44,6 +47,7 @@ var elsewhere = map[string]map[string]test{
 type test struct{ file, text string }
 
 var (
+	formula = test{"scripts/release/formula_test.go", "func TestFormula("}
 	archive = test{"scripts/release/page_test.go", "func TestInstallPage("}
 	unit    = test{"scripts/release/deb_test.go", "func TestUnitIsValid("}
 	packed  = test{"clients/typescript/test/docs.test.ts", `"pack", "--pack-destination"`}
@@ -57,7 +61,7 @@ func TestElsewhere(t *testing.T) {
 		t.Skip("it starts ten servers")
 	}
 	tools := tools(t)
-	inside := strings.NewReplacer("docker run --rm lapse ", "lapse ", "docker compose exec lapse /usr/bin/", "",
+	inside := strings.NewReplacer("docker run --rm lapse:0.1.0 ", "lapse ", "docker compose exec lapse /usr/bin/", "",
 		"> tokens.yaml", `> "$HOME/tokens.yaml"`) // not into the tree, where cd leads
 	for page, others := range elsewhere {
 		used := map[string]bool{}

@@ -31,17 +31,11 @@ func writeArchive(to string, files []file, when time.Time) (err error) {
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	packed := gzip.NewWriter(out)
-	all := tar.NewWriter(packed)
+	var entries []entry
 	for _, f := range files {
-		head := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.text)), ModTime: when, Format: tar.FormatPAX, Typeflag: tar.TypeReg}
-		if err := all.WriteHeader(head); err != nil {
-			return err
-		}
-		if _, err := all.Write(f.text); err != nil {
-			return err
-		}
+		entries = append(entries, entry{tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.text)), Typeflag: tar.TypeReg}, f.text})
 	}
-	return errors.Join(all.Close(), packed.Close())
+	return errors.Join(writeEntries(packed, entries, when), packed.Close())
 }
 
 // writeChecksums writes the SHA-256 of every file of a directory, as sha256sum --check reads it.

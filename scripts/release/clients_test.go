@@ -21,7 +21,7 @@ func TestClients(t *testing.T) {
 		file, ending, version string
 		install               func(dir, file string) (program string)
 	}{
-		{"*.tgz", ".mjs", strings.TrimPrefix(testVersion, "v"), func(dir, file string) string {
+		{"lapsehq-lapse-*.tgz", ".mjs", strings.TrimPrefix(testVersion, "v"), func(dir, file string) string {
 			output(t, dir, nil, "npm", "install", "--offline", "--no-audit", "--no-fund", file)
 			return "node"
 		}},

@@ -41,7 +41,7 @@ const (
 )
 
 var (
-	textFiles   = []string{"LICENSE", "README.md", "CHANGELOG.md", unitFile, usersFile, configFile, vendorFile}
+	textFiles   = []string{"LICENSE", "README.md", "CHANGELOG.md", unitFile, usersFile, configFile, vendorFile, dockerFile}
 	scriptFiles = []string{postinstall, preremove, postremove}
 	shells      = []string{"bash", "zsh", "fish"}
 	adapters    = []string{"adapters/nats", "adapters/rabbitmq", "adapters/kafka"}
@@ -105,6 +105,9 @@ func release(ctx context.Context, repo, revision, out, targetList string) (err e
 		if err := w.releaseTarget(ctx, out, filepath.Join(repo, "scripts", "release"), t, common); err != nil {
 			return fmt.Errorf("%s: %w", t, err)
 		}
+	}
+	if err := errors.Join(writeChart(ctx, out, src), writeFormula(out, src, targets)); err != nil {
+		return err
 	}
 	lacks := w.writeClients(ctx, out)
 	if lacks != nil && !errors.Is(lacks, errNoTools) {
@@ -175,5 +178,5 @@ func (w *workshop) releaseTarget(ctx context.Context, out, tools string, t targe
 			return err
 		}
 	}
-	return nil
+	return writeImage(filepath.Join(out, imageName(w.src.bare(), t)), w.src, t, &b)
 }

@@ -37,7 +37,7 @@ func TestInstallPage(t *testing.T) {
 	for _, e := range entries {
 		name := strings.NewReplacer("0.1.0~test", "0.1.0", "0.1.0-test", "0.1.0", "0.1.0.dev0+test", "0.1.0").Replace(e.Name())
 		switch filepath.Ext(name) {
-		case ".deb", ".rpm", ".tgz", ".whl":
+		case ".deb", ".rpm", ".tgz", ".whl", ".tar", ".rb":
 			if runtime.GOARCH == "amd64" && !strings.Contains(string(text), name) {
 				t.Errorf("the page does not name %s", name)
 			}
