@@ -92,7 +92,7 @@ lint: tools ## check formatting, vet, golangci-lint with the import directions, 
 	$(GO) vet -tags $(TAGS),fault,browser,clients ./...
 	cd scripts/compare && $(GO) vet -tags $(TAGS) ./...
 	$(LINT) run ./...
-	@for dir in scripts/release scripts/release/helm; do (cd $$dir && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...) || exit 1; done
+	@for dir in scripts/release scripts/release/helm examples/go-outbox; do (cd $$dir && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...) || exit 1; done
 	@if $(GO) build -tags $(TAGS) -ldflags=-dumpdep -o /dev/null . 2>&1 | grep -m 3 '<ReflectMethod>'; then \
 		echo "these find methods by name at run time: the linker keeps every exported method of the program, 13 MB"; exit 1; fi
 	@for dir in $(ADAPTERS); do echo "lint $$dir"; (cd $$dir && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...); done
@@ -143,11 +143,12 @@ browser: redis ## try the pages in a real Chromium, on each of LEDGERS='disk red
 	for ledger in $(LEDGERS); do LAPSE_LEDGER=$$ledger $(GO) test -tags $(TAGS),browser -count 1 -timeout 40m ./scripts/browser/ || exit 1; done
 
 .PHONY: clients
-clients: build ## test the clients in TypeScript and Python, the OpenAPI document, and clients of Redis against the server; installs what is missing
+clients: build ## test the clients in TypeScript and Python, the OpenAPI document, and clients of Redis against the server, and run the examples; installs what is missing
 	@scripts/need-clients
 	scripts/clients
 	@scripts/need-redis-clients
 	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),clients -count 1 -v -timeout 15m ./scripts/respclients/
+	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),clients -count 1 -v -timeout 15m ./scripts/examples/
 	@scripts/need-redis-tests
 	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),clients -count 1 -v -timeout 10m ./scripts/redissuite/
 
@@ -254,4 +255,4 @@ tools: ## install golangci-lint into bin/ if it is missing
 
 .PHONY: clean
 clean: ## remove what the other targets have made; the data in ./lapse-data stays
-	rm -rf bin dist bench/latest.txt coverage.out coverage.html clients/typescript/{node_modules,build,dist} scripts/apicheck/node_modules
+	rm -rf bin dist bench/latest.txt coverage.out coverage.html clients/typescript/{node_modules,build,dist} {scripts/apicheck,examples/express-orders}/node_modules
