@@ -255,4 +255,4 @@ tools: ## install golangci-lint into bin/ if it is missing
 
 .PHONY: clean
 clean: ## remove what the other targets have made; the data in ./lapse-data stays
-	rm -rf bin dist bench/latest.txt coverage.out coverage.html clients/typescript/{node_modules,build,dist} {scripts/apicheck,examples/express-orders}/node_modules
+	rm -rf bin dist bench/latest.txt coverage.out coverage.html clients/typescript/{node_modules,build,dist} scripts/apicheck/node_modules examples/*/{node_modules,build}

@@ -30,7 +30,7 @@ var ours = regexp.MustCompile(`[: "=(]74(?:79|[89]\d)\b`)
 func released(t *testing.T) []string {
 	t.Helper()
 	all := []string{"README.md", "CHANGELOG.md"}
-	for _, dir := range []string{"docs", "deploy", "scripts/systemd", "clients", "adapters"} {
+	for _, dir := range []string{"docs", "deploy", "scripts/systemd", "clients", "adapters", "examples"} {
 		err := fs.WalkDir(os.DirFS(root), dir, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "node_modules") {
 				return fs.SkipDir

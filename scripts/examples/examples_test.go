@@ -32,14 +32,15 @@ const (
 
 // needs says of each example what succeeds where it can run, and what is done before it does.
 var needs = map[string]struct{ check, before string }{
-	"coupon-stages":  {"python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'", ""},
-	"express-orders": {"npm --version && test -d node_modules", "npm run --prefix ../../clients/typescript build"},
-	"flask-tickets":  {"python3 -c 'import flask, sys; sys.exit(sys.version_info < (3, 11))'", ""},
-	"go-outbox":      {"go mod download", "go build -o /dev/null ."},
-	"php-orders":     {"php -r 'new Redis();'", ""},
-	"rate-limiter":   {"ruby -e 'require \"redis\"'", ""},
-	"ruby-orders":    {"ruby -e 'require \"redis\"'", ""},
-	"sessions":       {"python3 -c 'import redis'", ""},
+	"coupon-stages":    {"python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'", ""},
+	"express-orders":   {"npm --version && test -d node_modules", "npm run --prefix ../../clients/typescript build"},
+	"flask-tickets":    {"python3 -c 'import flask, sys; sys.exit(sys.version_info < (3, 11))'", ""},
+	"generated-client": {"npm --version && test -d node_modules", ""},
+	"go-outbox":        {"go mod download", "go build -o /dev/null ."},
+	"php-orders":       {"php -r 'new Redis();'", ""},
+	"rate-limiter":     {"ruby -e 'require \"redis\"'", ""},
+	"ruby-orders":      {"ruby -e 'require \"redis\"'", ""},
+	"sessions":         {"python3 -c 'import redis'", ""},
 }
 
 // shell runs a command in the folder of an example, for a bounded time, and returns what it prints.
