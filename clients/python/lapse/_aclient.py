@@ -291,7 +291,8 @@ class AsyncClient:
         await self._call(_guarded(Call("DELETE", path("/v1/topics/", topic), "again"), revision))
 
     async def kill_topic(self, topic: str, *, revision: int | None = None) -> None:
-        """Makes the tasks of a topic dead, and forgets its settings.
+        """Makes the pending and ready tasks of a topic dead, and forgets its settings. Deliveries are
+        left to their receivers.
 
         revision: as of set_topic.
 

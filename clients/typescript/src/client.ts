@@ -151,7 +151,7 @@ export class Client {
     await this.caller.call(guarded({ method: "DELETE", path: path`/v1/topics/${topic}`, effect: "again" }, o), o);
   }
 
-  /** Makes all pending, ready and delivering tasks of a topic dead, and forgets its settings. */
+  /** Makes the pending and ready tasks of a topic dead, and forgets its settings. Deliveries are left to their receivers. */
   async killTopic(topic: string, o?: RevisionOptions): Promise<void> {
     await this.caller.call(guarded({ method: "DELETE", path: path`/v1/topics/${topic}`, query: { force: true }, effect: "again", extra: wholeTopic }, o), o);
   }
