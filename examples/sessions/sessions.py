@@ -13,7 +13,7 @@ class Sessions:
         self.server, self.idle_ms = server, idle_ms
 
     def begin(self, user: str) -> str:
-        token = f"{user}-{secrets.token_urlsafe(16)}"
+        token = f"{user}:{secrets.token_urlsafe(16)}"
         self.server.set(PREFIX + token, json.dumps({"user": user}), px=self.idle_ms)
         return token
 
@@ -32,4 +32,4 @@ class Sessions:
             for event in events.listen():
                 key = event["data"]
                 if key.startswith(PREFIX):
-                    yield key.removeprefix(PREFIX).partition("-")[0]
+                    yield key.removeprefix(PREFIX).rpartition(":")[0]
