@@ -220,6 +220,7 @@ func theChart(t *testing.T) string {
 // Helm renders the chart of the release and finds no fault with it, plain and with all that can be
 // set. What it renders is what Kubernetes knows, and fits together.
 func TestChart(t *testing.T) {
+	t.Parallel()
 	digest := "sha256:" + strings.Repeat("0a", 32)
 	results := renderChart(t, theChart(t), install{Release: "lapse"}, install{Release: "shop", Values: map[string]any{
 		"replicas": 5, "image": map[string]any{"repository": "registry.example:5000/lapse", "digest": digest}, "imagePullSecrets": []any{map[string]any{"name": "pull"}},
@@ -270,6 +271,7 @@ func TestChart(t *testing.T) {
 
 // The schema of the values names what is not possible.
 func TestChartRefuses(t *testing.T) {
+	t.Parallel()
 	cases := []struct{ values, want string }{
 		{`{"image": {"tag": "latest"}}`, "/image/tag"},
 		{`{"image": {"digest": "sha256:0"}}`, "/image/digest"},
@@ -299,6 +301,7 @@ func TestChartRefuses(t *testing.T) {
 
 // The manifests are those of the chart with its defaults, so that nothing is described twice.
 func TestManifestsAreTheChart(t *testing.T) {
+	t.Parallel()
 	made := renderChart(t, "../../"+chartFolder, install{Release: "lapse"})[0]
 	if made.Error != "" {
 		t.Fatal(made.Error)

@@ -86,6 +86,7 @@ func theImage(t *testing.T) (path string) {
 // The tar is whole as what docker load reads, and as an OCI layout: both name one image, which says
 // what it is. The same release makes the same bytes.
 func TestImageIsWhole(t *testing.T) {
+	t.Parallel()
 	loaded, err := tarball.ImageFromPath(theImage(t), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -15,6 +17,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -102,38 +105,44 @@ func output(t *testing.T, dir string, env []string, name string, args ...string)
 	return string(out)
 }
 
-// unpack returns the files of the archive, without its folder.
+// unpack returns the files of the archive, without its folder. All tests share them.
 func unpack(t *testing.T) map[string][]byte {
 	t.Helper()
+	files, err := unpacked()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return maps.Clone(files)
+}
+
+var unpacked = sync.OnceValues(func() (map[string][]byte, error) {
 	name := archiveName(strings.TrimPrefix(testVersion, "v"), native)
 	f, err := os.Open(filepath.Join(madeRelease.dist, name+".tar.gz"))
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	defer f.Close()
 	packed, err := gzip.NewReader(f)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	files := map[string][]byte{}
 	for all := tar.NewReader(packed); ; {
 		head, err := all.Next()
 		if errors.Is(err, io.EOF) {
-			return files
+			return files, nil
 		} else if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(all)
-		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		inside, ok := strings.CutPrefix(head.Name, name+"/")
 		if !ok || !head.ModTime.Equal(madeRelease.source.time) {
-			t.Errorf("%s of %s", head.Name, head.ModTime)
+			return nil, fmt.Errorf("%s of %s", head.Name, head.ModTime)
 		}
-		files[inside] = text
+		if files[inside], err = io.ReadAll(all); err != nil {
+			return nil, err
+		}
 	}
-}
+})
 
 // unpackBinary writes the program of the archive to a file.
 func unpackBinary(t *testing.T) string {
@@ -201,6 +210,7 @@ func linked(t *testing.T) (list []string) {
 
 // The version of the binary is the tag, and so is that of a build in a clone at the tag.
 func TestVersionIsTheTag(t *testing.T) {
+	t.Parallel()
 	binary := unpackBinary(t)
 	if out := output(t, ".", nil, binary, "--version"); !strings.HasPrefix(out, "lapse "+testVersion+" go1.") {
 		t.Errorf("lapse --version prints %s", out)
@@ -215,6 +225,7 @@ func TestVersionIsTheTag(t *testing.T) {
 // go install of the tag, with the flags that docs/install.md names, makes the bytes of the release,
 // in whatever directory.
 func TestGoInstallGivesTheSameBinary(t *testing.T) {
+	t.Parallel()
 	w := outside(t, "")
 	path, err := w.native(t.Context())
 	if err != nil {
@@ -248,6 +259,7 @@ func outside(t *testing.T, below ...string) *workshop {
 
 // A module elsewhere gets an adapter with go get, and builds a Lapse with it.
 func TestAdapterFromOutside(t *testing.T) {
+	t.Parallel()
 	w := outside(t, "", "adapters/nats")
 	dir := filepath.Join(w.dir, "shop")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
