@@ -40,7 +40,7 @@ type rendered struct {
 }
 
 // errNoHelm is returned where the modules of Helm cannot be had.
-var errNoHelm = errors.New("Helm cannot be had")
+var errNoHelm = errors.New("the modules of Helm cannot be had")
 
 // helm builds what renders and lints charts.
 var helm = sync.OnceValues(func() (string, error) {

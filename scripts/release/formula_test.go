@@ -48,3 +48,28 @@ func TestFormula(t *testing.T) {
 		}
 	}
 }
+
+// The formula of a whole release has a block for each system and processor.
+func TestFormulaOfAllTargets(t *testing.T) {
+	dir, src := t.TempDir(), source{version: "v1.2.3"}
+	for _, target := range allTargets {
+		if err := os.WriteFile(filepath.Join(dir, archiveName("1.2.3", target)+".tar.gz"), []byte(target.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := writeFormula(dir, src, allTargets); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "lapse.rb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for word, want := range map[string]int{"on_macos do": 1, "on_linux do": 1, "on_arm do": 2, "on_intel do": 2, "sha256 \"": 4, "lapse_1.2.3_darwin_arm64.tar.gz": 1} {
+		if got := strings.Count(string(text), word); got != want {
+			t.Errorf("%s is there %d times, want %d:\n%s", word, got, want, text)
+		}
+	}
+	if ruby, err := exec.LookPath("ruby"); err == nil {
+		output(t, ".", nil, ruby, "-wc", filepath.Join(dir, "lapse.rb"))
+	}
+}
