@@ -15,7 +15,7 @@ export function createApp(lapse, orders, timeToPay) {
   app.post("/orders", async (req, res) => {
     const order = { id: req.body.id, state: "unpaid" };
     orders.set(order.id, order);
-    await lapse.put(taskOf(order), { topic: "order.unpaid", delay: timeToPay, payload: { order: order.id } });
+    await lapse.replace({ id: taskOf(order), topic: "order.unpaid", delay: timeToPay, payload: { order: order.id } });
     res.status(201).json(order);
   });
 

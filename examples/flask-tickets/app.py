@@ -15,7 +15,7 @@ def create_app(client: lapse.Client, tickets: dict[str, str], time_to_pay: str) 
         if tickets.get(seat, "free") != "free":
             flask.abort(409)
         tickets[seat] = "booked"
-        client.put(f"ticket-{seat}", TOPIC, delay=time_to_pay, payload={"seat": seat})
+        client.replace(TOPIC, id=f"ticket-{seat}", delay=time_to_pay, payload={"seat": seat})
         return {"seat": seat, "state": tickets[seat]}, 201
 
     @app.post("/tickets/<seat>/pay")

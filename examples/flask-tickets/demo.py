@@ -18,7 +18,7 @@ tickets = {}
 server = make_server("127.0.0.1", 0, app.create_app(client, tickets, "2s"), threaded=True)
 threading.Thread(target=server.serve_forever).start()
 url = f"http://127.0.0.1:{server.server_port}"
-client.put_topic(app.TOPIC, {"delivery": {"kind": "webhook", "url": f"{url}/hooks/lapse"}})
+client.set_topic(app.TOPIC, {"delivery": {"kind": "webhook", "url": f"{url}/hooks/lapse"}})
 
 
 def call(method, path):
