@@ -428,14 +428,6 @@ func TestAdoptionThatNeverHappened(t *testing.T) {
 	if err := a.Apply(t.Context(), 1, batchOf(put("new", "1"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Apply(t.Context(), n, batchOf(remove(ids[1]))); err == nil || errors.Is(err, recovery.ErrLost) {
-		t.Errorf("Apply of the adopter, which cannot know yet: %v", err)
-	}
-	for range 2 {
-		if err := a.member.Beat(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if err := b.Apply(t.Context(), n, batchOf(remove(ids[1]))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply of the adopter: %v", err)
 	}

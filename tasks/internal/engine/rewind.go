@@ -255,9 +255,11 @@ func (s *Restoration) DeleteUnknown(r recovery.Rewinder) (deleted int, err error
 // It returns the records on which it cannot decide yet.
 func (s *Restoration) deletePage(page []recovery.Entry) (deleted int, open []recovery.Ref, err error) {
 	deleted, dead, open, seconds, err := s.deleteSome(page)
-	s.resolveSecondRecords(seconds)
 	if err == nil && len(dead) > 0 {
 		_, err = s.BuryAgain(dead)
+	}
+	if err == nil && len(seconds) > 0 { // before the shard may change hands
+		s.resolveSeconds(seconds)
 	}
 	return deleted, open, err
 }

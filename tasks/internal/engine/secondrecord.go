@@ -56,31 +56,33 @@ func isSecondLocked(sl *store.Slot, shard int) bool {
 	return sl.Shard != SpoolShard && int(sl.Shard) != shard
 }
 
-// resolveSecondRecords decides which records stay, in the background.
+// resolveSecondRecords is resolveSeconds in the background.
 func (s *Engine) resolveSecondRecords(seconds []secondRecord) {
-	if len(seconds) == 0 {
-		return
+	if len(seconds) > 0 {
+		s.Life.Background.Go(func() { s.resolveSeconds(seconds) })
 	}
-	s.Life.Background.Go(func() {
-		newer, older := 0, 0
-		var moved []recovery.DirectoryUpdate
-		for _, t := range seconds {
-			switch isNewer, dirEntry, ok := s.resolveSecondRecord(&t); {
-			case !ok:
-				continue
-			case isNewer:
-				newer++
-				moved = append(moved, dirEntry...)
-			default:
-				older++
-			}
+}
+
+// resolveSeconds decides which records stay. It waits while something is under way with their tasks.
+func (s *Engine) resolveSeconds(seconds []secondRecord) {
+	newer, older := 0, 0
+	var moved []recovery.DirectoryUpdate
+	for _, t := range seconds {
+		switch isNewer, dirEntry, ok := s.resolveSecondRecord(&t); {
+		case !ok:
+			continue
+		case isNewer:
+			newer++
+			moved = append(moved, dirEntry...)
+		default:
+			older++
 		}
-		if newer+older > 0 {
-			s.Config.Log.Warn("duplicate records; deleting the older", "node", s.Config.Node,
-				"found_newer", newer, "found_older", older)
-		}
-		s.Cluster.Register(s.Life.Context, moved)
-	})
+	}
+	if newer+older > 0 {
+		s.Config.Log.Warn("duplicate records; deleting the older", "node", s.Config.Node,
+			"found_newer", newer, "found_older", older)
+	}
+	s.Cluster.Register(s.Life.Context, moved)
 }
 
 // finishedLocked reports whether this process has finished the task of a record that it reads.

@@ -105,6 +105,34 @@ func TestLostEndOfAnIDInAnotherShard(t *testing.T) {
 	})
 }
 
+// The same while something is under way with the task of that id: the shard does not change hands
+// before its record is deleted.
+func TestLostEndIsDeletedBeforeAHandOver(t *testing.T) {
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
+		before := time.Now()
+		rig.Pass(time.Second)
+		a.Must(Request{ID: "x", Topic: "t", Delay: time.Hour})
+		other := (a.Engine().Terms.ShardOf([]byte("x")) + 1) % rig.FleetShards
+		due := before.Add(time.Second).UnixMilli()
+		put(a, other, "x", record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: before.UnixNano(), Topic: []byte("t")})
+		release := a.Member.Hold("Apply")
+		go func() { _, _ = a.Reschedule(t.Context(), "x", Move{Delay: rig.Ptr(2 * time.Hour)}) }()
+		rig.Pass(10 * time.Millisecond)
+		a.Engine().Rewound(a.Member, other)
+		rig.Pass(time.Second)
+		rig.Want(t, "hand-over", a.Engine().ReleaseShard(t.Context(), a.Engine().Fleet.ShardID(other), b.Name), ErrUnavailable)
+		release()
+		rig.Pass(time.Minute)
+		if n := copies(a, "x"); n != 1 {
+			t.Errorf("%d records", n)
+		}
+		if n := a.Stats().Total.Ready + b.Stats().Total.Ready; n != 0 {
+			t.Errorf("%d tasks are ready", n)
+		}
+	})
+}
+
 // A newer record waits for the delivery of the older one, and is delivered after it; a
 // cancel is about both.
 func TestTwinsOfWhatIsDelivered(t *testing.T) {

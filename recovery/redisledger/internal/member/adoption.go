@@ -9,7 +9,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -392,7 +391,7 @@ func (m *Member) take(ctx context.Context, h *adoptable, next layout.Token) (boo
 	}
 	m.acquiring.Add(1)
 	s := m.newShard(h.node, h.index)
-	s.from = h.token
+	s.from, s.written = h.token, h.sequence
 	s.unbroken.Store(m.streak())
 	further := []any{layout.AffirmField, h.affirmed, h.history}
 	if h.ended {
@@ -417,9 +416,6 @@ func (m *Member) take(ctx context.Context, h *adoptable, next layout.Token) (boo
 	o := origin{number: h.shardID.Node()}
 	if seen := m.peers.nodes[h.node]; seen != nil {
 		o.raw, o.counts = seen.raw, seen.entry.Counts
-	}
-	if holder := m.peers.nodes[h.token.Node]; holder != nil {
-		s.fromCount, _ = strconv.ParseInt(holder.count, 10, 64)
 	}
 	m.peers.noteTokenLocked(h.shardID, seenToken{Token: next})
 	m.peers.mu.Unlock()

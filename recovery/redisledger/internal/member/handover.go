@@ -34,8 +34,11 @@ func (m *Member) Transfer(ctx context.Context, n int, to, position string) error
 	case s.at.Load().String() != position: // another node has read what the ledger had of it before
 		return fmt.Errorf("shard %d is at %s, not at %s", n, s.at.Load(), position)
 	}
-	next := s.transfer
-	if next == (layout.Token{}) {
+	next, repeated := s.transfer, s.transfer != (layout.Token{})
+	if !repeated {
+		if err := m.mayWrite(ctx, s); err != nil {
+			return err
+		}
 		target, err := m.transferTarget(ctx, to)
 		if err != nil {
 			return fmt.Errorf("shard %d cannot be transferred to node %s: %w", n, to, err)
@@ -49,6 +52,12 @@ func (m *Member) Transfer(ctx context.Context, n int, to, position string) error
 	s.transfer = next
 	if err != nil {
 		return fmt.Errorf("shard %d: %w: %w", n, recovery.ErrUnanswered, err)
+	}
+	if repeated && layout.ReadToken(owner).Epoch < next.Epoch {
+		// Redis has lost what was not answered, and more. The other node may have the shard.
+		if owner, err = m.claim(ctx, s.Keys, owner, next, forgotten); err != nil {
+			return fmt.Errorf("shard %d: %w: %w", n, recovery.ErrUnanswered, err)
+		}
 	}
 	if owner != next.String() {
 		err := m.reclaimInTurn(ctx, s, owner, -1)
@@ -135,8 +144,7 @@ func (m *Member) accept(ctx context.Context, h *seenShard) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var sequence int64
-	h.raw, sequence = headOf(head)
+	h.raw, h.sequence = headOf(head)
 	h.affirmed = textOf(head, 2)
 	if h.token = layout.ReadToken(h.raw); h.token.Unreadable() {
 		return false, err
@@ -147,7 +155,7 @@ func (m *Member) accept(ctx context.Context, h *seenShard) (bool, error) {
 	if !m.isMine(h) {
 		return false, nil
 	}
-	if sequence == forgotten {
+	if h.sequence == forgotten {
 		h.first = forgotten
 	}
 	// Memory has read it ahead, see recovery.Ownership.ReadAhead, and has room for it.

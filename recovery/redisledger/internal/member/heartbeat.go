@@ -188,15 +188,14 @@ func (m *Member) checkShards(ctx context.Context) (bool, error) {
 			shards, before = append(shards, s), append(before, at)
 		}
 	}
-	awake, err := m.awake(ctx, shards, before, unbroken)
-	if err != nil {
+	if err := m.keepRest(ctx, unbroken); err != nil {
 		return false, err
 	}
 	heads := make([]*redis.Cmd, len(shards))
 	p := m.Client.Pipeline()
 	for n, s := range shards {
-		if awake[n] && s.unbroken.Load() != unbroken {
-			heads[n] = affirm(ctx, p, &s.Keys, before[n].Token, "")
+		if s.unbroken.Load() != unbroken {
+			heads[n] = p.Eval(ctx, conn.AffirmSource, []string{s.Keys.Tasks()}, before[n].Token.String())
 		} else {
 			heads[n] = p.Do(ctx, "hmget", s.Keys.Tasks(), layout.OwnerField, layout.SequenceField)
 		}
@@ -212,6 +211,10 @@ func (m *Member) checkShards(ctx context.Context) (bool, error) {
 			continue
 		}
 		owner, sequence := headOf(head)
+		if s.unbroken.Load() != unbroken && owner == before[n].Token.String() && !m.mayUse(textOf(head, 2)) {
+			all = false // whatever it has lost: its adopter may have more
+			continue
+		}
 		seen, err := m.Check(ctx, s, before[n], owner, sequence)
 		switch {
 		case errors.Is(err, recovery.ErrLost):
@@ -223,10 +226,7 @@ func (m *Member) checkShards(ctx context.Context) (bool, error) {
 			all = all && seen
 		}
 		if now, err := s.Position(); err == nil && now.Token == before[n].Token && owner == now.Token.String() {
-			if awake[n] {
-				s.unbroken.Store(unbroken)
-			}
-			all = all && awake[n]
+			s.unbroken.Store(unbroken)
 		}
 	}
 	if all {

@@ -33,7 +33,8 @@ type Member struct {
 	peers watch
 
 	checked   int64                     // the last streak in which all shards were seen held
-	resting   *look                     // of the shards that rest; or nil
+	rest      rest                      // of the shards that may be others', guarded by keeping
+	resting   atomic.Bool               // whether there are some
 	kept      atomic.Pointer[time.Time] // when the last heartbeat was sent after which that was so
 	alone     atomic.Bool               // no other node was registered at the last heartbeat
 	ended     atomic.Bool               // the node's name belongs to another process by now

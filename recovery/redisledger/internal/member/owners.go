@@ -23,6 +23,7 @@ type seenShard struct {
 	raw      string
 	token    layout.Token
 	affirmed string // how often its owner came back after a silence, or that it has ended
+	sequence int64  // of the last batch
 	first    int64  // what the next claim writes as the number of the last batch
 }
 
@@ -146,7 +147,7 @@ func (m *Member) readTokens(ctx context.Context, shards []seenShard) (ownerList,
 		p := m.Client.Pipeline()
 		for i, h := range part {
 			keys := m.Keys.Shard(h.node, h.index)
-			heads[i] = p.HMGet(ctx, keys.Tasks(), layout.OwnerField, layout.AffirmField)
+			heads[i] = p.HMGet(ctx, keys.Tasks(), layout.OwnerField, layout.SequenceField, layout.AffirmField)
 		}
 		_, _ = p.Exec(ctx) // each has its own error
 		if err := ctx.Err(); err != nil {
@@ -155,7 +156,8 @@ func (m *Member) readTokens(ctx context.Context, shards []seenShard) (ownerList,
 		for i, h := range part {
 			head, err := heads[i].Result()
 			if err == nil {
-				h.raw, h.affirmed = textOf(head, 0), textOf(head, 1)
+				h.raw, h.sequence = headOf(head)
+				h.affirmed = textOf(head, 2)
 				h.token = layout.ReadToken(h.raw)
 			}
 			if err != nil {

@@ -141,3 +141,10 @@ func (p Probe) HoldShard(n int) (release func()) {
 	s.turn.Lock()
 	return s.turn.Unlock
 }
+
+// KnowServers makes all servers of Redis known for long.
+func (p Probe) KnowServers() {
+	p.m.keeping.Lock()
+	defer p.m.keeping.Unlock()
+	p.m.IsNew = func(string) bool { return false }
+}

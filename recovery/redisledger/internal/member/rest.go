@@ -3,30 +3,28 @@ package member
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
 // Other nodes may have adopted the shards of a process that was silent, and a failover may have
-// forgotten that. The process comes back and finds its tokens as it has left them. If it used its
-// shards, what the adopters have confirmed meanwhile would be undone: both have the shards in
-// memory, and the memory of the adopters is the newer one.
+// forgotten that. The process comes back and finds its tokens as it has left them. Both have the
+// shards in memory, and the memory of the adopters is the newer one: if the process used its shards,
+// it would undo what they have confirmed.
 //
-// So the shards rest if their server has another replication id than before the silence: nothing is
-// written to them, their node is not certain, and the mark says so. An adopter that finds the mark
-// claims the shard. One that finds the token of the former owner without it gives up its memory:
-// that owner was never silent, and the adopter was cut off. The rest is over when each other node
-// has had the time to look.
+// So shards rest if their server has a replication id that this process has not known for long:
+// nothing is written to them, and their node is not certain. An adopter that finds the former token
+// claims the shard, unless its former owner has written since: then the adopter was cut off, and
+// gives up its memory. The rest is over when each other node has had the time to look.
 
 // A look lasts until each other node has looked at its shards, and claimed those that Redis has
 // forgotten to be its own.
 type look struct {
-	until  time.Time
+	limit  time.Duration
+	until  time.Time         // begins anew after a gap between two polls
+	polled time.Time         // when the nodes were last polled
 	beats  map[string]int    // of a node, since the look began
 	counts map[string]string // its heartbeats at the last poll
 }
@@ -36,7 +34,8 @@ const claimBeats = 2
 
 // newLook begins a look that ends after the limit: a node that is dead sends no heartbeats.
 func newLook(limit time.Duration) *look {
-	return &look{until: time.Now().Add(limit), beats: map[string]int{}, counts: map[string]string{}}
+	now := time.Now()
+	return &look{limit: limit, until: now.Add(limit), polled: now, beats: map[string]int{}, counts: map[string]string{}}
 }
 
 // isOver polls the nodes, and reports whether each of them has looked at its shards, or the limit
@@ -45,6 +44,10 @@ func (l *look) isOver(ctx context.Context, m *Member) (bool, error) {
 	if err := m.Poll(ctx); err != nil {
 		return false, err
 	}
+	if clock.Since(l.polled) > m.FailoverAfter/gapShare {
+		l.until = time.Now().Add(l.limit)
+	}
+	l.polled = time.Now()
 	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,93 +65,73 @@ func (l *look) isOver(ctx context.Context, m *Member) (bool, error) {
 	return !waits || !time.Now().Before(l.until), nil
 }
 
-// restMark stands in the affirm field of a shard whose owner has come back from a silence, and
-// does not use the shard yet.
-const restMark = " rests"
-
-func rests(affirmed string) bool { return strings.HasSuffix(affirmed, restMark) }
-
-// affirm asks for the head of a shard, and says in it that the owner of the token is back.
-func affirm(ctx context.Context, p redis.Pipeliner, keys *layout.ShardKeys, t layout.Token, mark string) *redis.Cmd {
-	return p.Eval(ctx, conn.AffirmSource, []string{keys.Tasks()}, t.String(), mark)
+// A rest is that of the shards of some servers, in a streak of heartbeats.
+type rest struct {
+	streak  int64
+	look    *look           // nil: it is over
+	servers map[string]bool // by replication id: whether their shards may be used
 }
 
-// awake reports for each of some shards whether it may be used in a streak of heartbeats, as far as
-// that is not known to its server yet. It puts those at rest that were not seen in the streak.
-func (m *Member) awake(ctx context.Context, shards []*Shard, before []Position, streak int64) ([]bool, error) {
-	awake := make([]bool, len(shards))
-	heads := make([]*redis.Cmd, len(shards))
-	p := m.Client.Pipeline()
-	rested := true
-	for n, s := range shards {
-		switch {
-		case s.unbroken.Load() == streak || m.alone.Load():
-			awake[n] = true
-		case s.rests.Load() != streak:
-			heads[n] = affirm(ctx, p, &s.Keys, before[n].Token, restMark)
-		default:
-			rested = false
+// keepRest continues the rest in a streak of heartbeats.
+func (m *Member) keepRest(ctx context.Context, streak int64) error {
+	r := &m.rest
+	if r.streak != streak {
+		again := r.look != nil // no node may have looked before this silence
+		*r = rest{streak: streak, servers: map[string]bool{}}
+		if again {
+			m.beginLook()
 		}
 	}
-	if !rested {
-		var err error
-		if rested, err = m.hasRested(ctx); err != nil {
-			return nil, err
-		}
+	if r.look == nil {
+		return nil
 	}
-	if p.Len() > 0 {
-		_, _ = p.Exec(ctx) // each has its own error
-	}
-	forgetful := 0
-	for n, s := range shards {
-		if heads[n] == nil {
-			awake[n] = awake[n] || rested && s.rests.Load() == streak
-			continue
-		}
-		head, err := heads[n].Slice()
-		if err != nil || textOf(head, 0) != before[n].Token.String() {
-			continue // it is looked at again, and may be another node's
-		}
-		s.rests.Store(streak)
-		if awake[n] = !m.IsNew(textOf(head, 2)); !awake[n] {
-			forgetful++
-		}
-	}
-	if forgetful > 0 {
-		limit := m.FailoverAfter / doubtShare
-		m.resting = newLook(limit)
-		m.Log.Warn("Redis may have forgotten that other nodes have adopted shards of this one: they rest until those nodes have looked",
-			"shards", forgetful, "limit", limit)
-	}
-	return awake, nil
-}
-
-// hasRested reports whether the shards that rest may be used.
-func (m *Member) hasRested(ctx context.Context) (bool, error) {
-	if m.resting == nil {
-		return true, nil
-	}
-	over, err := m.resting.isOver(ctx, m)
+	over, err := r.look.isOver(ctx, m)
 	if over {
-		m.resting = nil
+		r.look = nil
+		for id := range r.servers {
+			r.servers[id] = true
+		}
+		m.resting.Store(false)
 	}
-	return over, err
+	return err
+}
+
+func (m *Member) beginLook() {
+	m.rest.look = newLook(m.FailoverAfter / doubtShare)
+	m.resting.Store(true)
+}
+
+// mayUse reports whether the shards of a server may be used in the streak of keepRest.
+func (m *Member) mayUse(history string) bool {
+	r := &m.rest
+	may, known := r.servers[history]
+	if !known {
+		may = m.alone.Load() || r.look == nil && !m.IsNew(history)
+		if r.servers[history] = may; !may {
+			m.beginLook()
+			m.Log.Warn("Redis may have forgotten that other nodes have adopted shards of this one: they rest until those nodes have looked",
+				"replication", history, "limit", r.look.limit)
+		}
+	}
+	return may
 }
 
 // mayWrite fails for a shard that rests, or will with the next heartbeat. A batch may be sent
 // before that: as soon as Redis answers again.
 func (m *Member) mayWrite(ctx context.Context, s *Shard) error {
-	if !m.mayBeAdopted(s.unbroken.Load()) {
+	m.mu.Lock()
+	silent, streak := m.silentLocked(), m.unbroken
+	m.mu.Unlock()
+	if !silent && (s.unbroken.Load() == streak || m.alone.Load()) {
 		return nil
 	}
-	if s.rests.Load() != m.streak() {
-		histories, err := m.histories(ctx, 1, func(int) layout.ShardKeys { return s.Keys })
-		if err != nil {
-			return fmt.Errorf("shard %d: %w", s.Number, err)
-		}
-		if !m.IsNew(histories[0]) {
-			return nil
-		}
+	histories, err := m.histories(ctx, 1, func(int) layout.ShardKeys { return s.Keys })
+	switch {
+	case err != nil:
+		return fmt.Errorf("shard %d: %w", s.Number, err)
+	case !m.resting.Load() && !m.IsNew(histories[0]):
+		return nil
+	case silent:
 		m.BeatSoon()
 	}
 	return fmt.Errorf("shard %d rests: Redis may have forgotten that another node has adopted it", s.Number)

@@ -24,9 +24,9 @@ type Shard struct {
 	index  int    // its number there
 	Keys   layout.ShardKeys
 
-	from      layout.Token // of the process that owned it before
-	giver     layout.Token // of the process that has handed it over, if that is known
-	fromCount int64        // of that process's heartbeats until then
+	from    layout.Token // of the process that it was adopted from
+	written int64        // the number of that process's last batch until then
+	giver   layout.Token // of the process that has handed it over, if that is known
 
 	Owned   atomic.Bool           // false for a surplus shard that was retired
 	untold  atomic.Int32          // times that it was reclaimed, of which memory is not told yet
@@ -36,7 +36,6 @@ type Shard struct {
 
 	at       atomic.Pointer[Position] // token and sequence
 	unbroken atomic.Int64             // Member.unbroken when the shard was last seen with our token
-	rests    atomic.Int64             // and when it was last put at rest
 
 	// A batch, a claim, a hand-over and a retirement take turns: each holds turn across its round
 	// trips. Functions whose names end with InTurn are called with turn held, and only they use
@@ -47,7 +46,6 @@ type Shard struct {
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
 	batch    batchArguments
 	transfer layout.Token // of a Transfer that was executed or not answered; or none
-	returned int64        // the heartbeats of from when it was first seen to have the token again
 }
 
 // newShard returns the state of a shard before its claim.
@@ -284,32 +282,29 @@ func (m *Member) reclaimInTurn(ctx context.Context, s *Shard, owner string, sequ
 	}
 	next := m.Self.Token(s.Token.Epoch + 1)
 	var expected []any // of the shard besides its token
-	if held.Node != "" && held.Node != m.Self.Node && !held.Unreadable() && held.Epoch < s.Token.Epoch {
-		affirmed, err := m.Client.HGet(ctx, s.Keys.Tasks(), layout.AffirmField).Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return err
-		}
-		if rests(affirmed) {
-			expected = []any{layout.AffirmField, affirmed}
-		}
-	}
 	switch {
 	case held == next:
 		// Our own claim, whose answer was lost.
 	case (owner == "" || held.Unreadable()) && m.mayBeAdopted(s.unbroken.Load()) && !m.isUnclaimed(s, held):
 		return fmt.Errorf("shard %d: its token is lost: %w", s.Number, errDoubted)
 	case !held.Unreadable() && (held.Epoch > s.Token.Epoch || held.Epoch == s.Token.Epoch && held != s.Token):
+		if !held.Retired() {
+			s.transfer = held // if Redis forgets that, it is repeated
+		}
 		return m.revokeInTurn(s, "its owner is "+owner)
-	case expected != nil:
-		// Its owner was silent, and leaves it to this process.
 	case held == s.giver && held.Node != "":
 		// An older state: that process has handed the shard over, and takes it no more.
-	case held == s.from && held.Node != "" && held.Node != m.Self.Node:
-		if revived, err := m.revivedInTurn(ctx, s); err != nil {
+	case held == s.from && held.Node != "" && held.Holder() != m.Self:
+		// The adoption is not part of Redis' history. What that process has written since, this one
+		// does not know: it was cut off, together with a former master of Redis.
+		values, err := m.Client.HMGet(ctx, s.Keys.Tasks(), layout.OwnerField, layout.SequenceField).Result()
+		if err != nil {
 			return err
-		} else if revived {
-			return m.revokeInTurn(s, "it was adopted from "+owner+", which lives")
 		}
+		if _, now := headOf(values); now > s.written {
+			return m.revokeInTurn(s, "it was adopted from "+owner+", which has written since")
+		}
+		expected = []any{layout.SequenceField, textOf(values, 1)}
 	case held.Node != m.Self.Node && m.mayBeAdopted(s.unbroken.Load()) && m.lives(held):
 		return m.revokeInTurn(s, "Redis has lost its data, and "+owner+" has taken it over since")
 	}
@@ -336,28 +331,6 @@ func (m *Member) reclaimInTurn(ctx context.Context, s *Shard, owner string, sequ
 		}
 	})
 	return nil
-}
-
-// revivedInTurn reports whether the process from which a shard was adopted, and which has the token
-// again, has lived all the time. Then this process was cut off, together with a former master of
-// Redis: the adoption is not part of Redis' history, and memory must not overwrite what the other
-// process has written meanwhile. A process that was silent has put the shard at rest after its
-// second heartbeat.
-func (m *Member) revivedInTurn(ctx context.Context, s *Shard) (bool, error) {
-	if err := m.Poll(ctx); err != nil {
-		return false, err
-	}
-	count, err := m.heartbeatCount(ctx, s.from.Node)
-	if err != nil || count <= s.fromCount {
-		return false, err
-	}
-	if s.returned == 0 {
-		s.returned = count
-	}
-	if count < s.returned+claimBeats && m.lives(s.from) {
-		return false, fmt.Errorf("shard %d: its former owner %s is back: %w", s.Number, s.from.Node, errDoubted)
-	}
-	return true, nil
 }
 
 // lives reports whether the process that a token names is known to live.
@@ -388,6 +361,9 @@ func (m *Member) Check(ctx context.Context, s *Shard, before Position, owner str
 	owner, sequence = headOf(values)
 	if owner == s.Token.String() && sequence >= s.Sequence {
 		return true, nil
+	}
+	if layout.ReadToken(owner).Epoch < s.transfer.Epoch {
+		return false, nil // Transfer is repeated
 	}
 	err = m.reclaimInTurn(ctx, s, owner, sequence)
 	return err == nil, err
