@@ -113,7 +113,7 @@ pair: redis ## processor time a task beside commit BASE=, in alternating runs: P
 	@$(GO) run -tags $(TAGS) ./scripts/pair -base "$(BASE)" -pairs $(PAIRS) -paths '$(value PATHS)' -limit $(LIMIT)
 
 .PHONY: bench-compare
-bench-compare: build ## run Lapse beside asynq, beanstalkd and Redis expiry; writes docs/comparison.md and .svg (20 minutes)
+bench-compare: build ## run Lapse beside asynq, beanstalkd and Redis expiry; writes bench/comparison.md and docs/comparison.svg (20 minutes)
 	scripts/bench-compare $(COMPARE_FLAGS)
 
 .PHONY: release

@@ -1,5 +1,5 @@
 // Command compare runs Lapse beside its peers, in one run and on one machine. It writes its part of
-// docs/comparison.md, and docs/comparison.svg. It is started by `make bench-compare` through
+// bench/comparison.md, and docs/comparison.svg. It is started by `make bench-compare` through
 // scripts/bench-compare, which says which peers are missing.
 //
 // It is a Go module of its own, so that programs that use Lapse do not link a peer. Peers implement

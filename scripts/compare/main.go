@@ -37,7 +37,7 @@ func run(ctx context.Context) error {
 	tasks := flag.Int("tasks", 100_000, "tasks of a row; the burst of a million has ten times as many")
 	duration := flag.Duration("duration", 5*time.Second, "of the steady rate")
 	binary := flag.String("lapse", "", "the lapse binary")
-	out := flag.String("out", "", "directory for comparison.md and comparison.svg")
+	out := flag.String("out", "", "root of the repository: bench/comparison.md and docs/comparison.svg are written")
 	only := flag.String("only", "", "regular expression for the rows: channel, single, synced, port, batch, burst, million, second, steady, among")
 	entrants := flag.String("entrants", "", "regular expression for those that take part")
 	version := flag.String("version", "", "of Lapse, for the page")
@@ -131,12 +131,12 @@ func versions(ctx context.Context, lapse string) []string {
 }
 
 func (c *comparison) save(dir string) error {
-	page := filepath.Join(dir, "comparison.md")
+	page := filepath.Join(dir, "bench", "comparison.md")
 	old, err := os.ReadFile(page)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f, err := os.Create(filepath.Join(dir, "comparison.svg"))
+	f, err := os.Create(filepath.Join(dir, "docs", "comparison.svg"))
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ systems. A figure is the median of its rounds, and a ratio, below each table, th
 tasks a second within rounds, with its bar. Faults are tasks that were early, lost or repeated. **The machine
 may have had other work: compare ratios with another run, never figures.**
 
-![tasks a second, and lateness](comparison.svg)
+![tasks a second, and lateness](../docs/comparison.svg)
 
 `
 
