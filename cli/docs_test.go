@@ -35,13 +35,15 @@ func TestCommandsAreDocumented(t *testing.T) {
 		case "doctor":
 			b.WriteString("\nIts other flags are those of `lapse serve`.\n")
 		}
-		var rows, others []string
+		var rows, others, settings []string
 		for _, arg := range leaf.Args {
 			rows = append(rows, row("`"+strings.ToUpper(arg.Name)+"`", "", arg.Help))
 		}
 		for _, f := range leaf.Flags {
 			switch {
 			case isSetting(leaf, f):
+			case leaf.Path() == "lapse topics set" && topicSettings[f.Name]:
+				settings = append(settings, flagName(f))
 			case f.Group == "Server":
 				if !common[f.Name] {
 					common[f.Name] = true
@@ -55,6 +57,9 @@ func TestCommandsAreDocumented(t *testing.T) {
 		}
 		if len(rows) > 0 {
 			fmt.Fprintf(&b, "\n| | default | |\n| --- | --- | --- |\n%s", strings.Join(rows, ""))
+		}
+		if len(settings) > 0 {
+			fmt.Fprintf(&b, "\nAnd the [settings of a topic](settings.md#a-topic): %s.\n", strings.Join(settings, ", "))
 		}
 		if len(others) > 0 {
 			fmt.Fprintf(&b, "\n[Also](#flags-of-several-commands) %s.\n", strings.Join(others, ", "))
@@ -74,6 +79,13 @@ func TestCommandsAreDocumented(t *testing.T) {
 // isSetting reports whether a flag is a setting of a server, which docs/settings.md has.
 func isSetting(leaf *commandline.Command, f *commandline.Param) bool {
 	return (leaf.Name == "serve" || leaf.Name == "doctor") && !notSettings[f.Name]
+}
+
+// topicSettings are the flags of lapse topics set that docs/settings.md explains.
+var topicSettings = map[string]bool{
+	"max-attempts": true, "max-age": true, "min-backoff": true, "max-backoff": true, "lease": true, "concurrency": true,
+	"burst": true, "weight": true, "spread": true, "misfire": true, "dead-retention": true, "keep-finished": true,
+	"concurrency-per-group": true, "on-dead-delay": true, "task-delivery": true, "count-crashes": true, "paused": true,
 }
 
 // sharedFlags returns the rows of the flags that three commands or more have with the same help, by
@@ -117,18 +129,22 @@ func row(name, def, help string) string {
 	return fmt.Sprintf("| %s | %s | %s |\n", name, def, strings.ReplaceAll(help, "|", "\\|"))
 }
 
-func flagRow(f *commandline.Param) string {
-	name, def := "`--"+f.Name, ""
+func flagName(f *commandline.Param) string {
+	name := "`--" + f.Name
 	if f.Negatable {
 		name = "`--[no-]" + f.Name
-	}
-	if f.Default != "" {
-		def = "`" + f.Default + "`"
 	}
 	if !f.IsBool() {
 		name += "=" + placeholder(f)
 	}
-	name += "`"
+	return name + "`"
+}
+
+func flagRow(f *commandline.Param) string {
+	name, def := flagName(f), ""
+	if f.Default != "" {
+		def = "`" + f.Default + "`"
+	}
 	if f.Env != "" {
 		name += " `$" + f.Env + "`"
 	}
@@ -158,7 +174,7 @@ gives the empty text a meaning.
 
 Each flag with a variable may be set by it instead; a flag wins. ` + "`lapse serve`" + ` also reads a YAML file, where the flag
 ` + "`--max-pending`" + ` is ` + "`max_pending`" + `; the environment wins over it. Durations are those of Go, also with d for 24 hours:
-` + "`90s`, `30m`, `1d12h`" + `. Flags that say what a single call does have no variable.
+` + "`90s`, `30m`, `1d12h`" + `.
 
 ## Output
 
@@ -189,8 +205,8 @@ repeated without harm have been repeated for some seconds before 6.
 
 ## Names that do not exist
 
-A topic that has no settings and no tasks, or a group of which no task waits, is mostly a slip of the hand. A command that
-is given one ends with 4, creates nothing, and says which topics have such a name:
+A command that is given a topic without settings and tasks, or a group of which no task waits, ends with 4, creates
+nothing, and says which topics have such a name:
 
 - ` + "`lapse topics pause`" + ` and ` + "`set`" + ` create a topic with ` + "`--create`" + `. ` + "`set`" + ` needs it only where the new name, or
   that of ` + "`--on-dead`" + `, is almost that of another topic.
@@ -204,9 +220,9 @@ is given one ends with 4, creates nothing, and says which topics have such a nam
 
 ` + "`lapse reserve TOPIC --follow --exec COMMAND`" + ` is a receiver: it runs the command with ` + "`sh -c`" + ` for each task, ` + "`--max`" + ` at once,
 with the payload on standard input, and ` + "`LAPSE_TASK_ID`, `LAPSE_TASK_TOPIC`, `LAPSE_TASK_ATTEMPT`, `LAPSE_TASK_DUE_AT`,\n`LAPSE_TASK_GROUP` and `LAPSE_TASK_HEADERS`" + ` (JSON) in the environment. Exit code 0 acknowledges the task, any other
-releases it, and it comes again after the topic's backoff. The lease is extended while the command runs, and the command
-is killed, with all that it has started, if it is lost all the same. The first SIGTERM or SIGINT ends the asking, gives back
-uncounted what has not begun, and waits for what runs; the second one ends lapse, and what runs goes on without an extension of its lease.
+releases it, and it comes again after the topic's backoff. The lease is extended while the command runs; if it is lost all the same, the command
+is killed. The first SIGTERM or SIGINT ends the asking, gives back
+uncounted what has not begun, and waits for what runs; the second one ends lapse.
 
 <!-- run: lapse serve -->
 ` + "```" + `
