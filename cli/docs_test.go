@@ -13,8 +13,8 @@ import (
 	"github.com/lapsehq/lapse/cli/internal/commandline"
 )
 
-// docs/cli.md is the help of all commands, for people. A flag that several commands have, with the
-// same help, is described once.
+// docs/cli.md is the help of all commands, for people. A flag or an argument that several commands
+// have, with the same help, is described once.
 func TestCommandsAreDocumented(t *testing.T) {
 	leaves := commands(&serve{}).Leaves()
 	shared := sharedFlags(leaves)
@@ -37,7 +37,9 @@ func TestCommandsAreDocumented(t *testing.T) {
 		}
 		var rows, others, settings []string
 		for _, arg := range leaf.Args {
-			rows = append(rows, row("`"+strings.ToUpper(arg.Name)+"`", "", arg.Help))
+			if shared[strings.ToUpper(arg.Name)] != argRow(arg) {
+				rows = append(rows, argRow(arg))
+			}
 		}
 		for _, f := range leaf.Flags {
 			switch {
@@ -65,7 +67,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 			fmt.Fprintf(&b, "\n[Also](#flags-of-several-commands) %s.\n", strings.Join(others, ", "))
 		}
 	}
-	b.WriteString("\n## Flags of several commands\n\n| | default | |\n| --- | --- | --- |\n")
+	b.WriteString("\n## Flags of several commands\n\nAnd their arguments.\n\n| | default | |\n| --- | --- | --- |\n")
 	for _, name := range slices.Sorted(maps.Keys(shared)) {
 		b.WriteString(shared[name])
 	}
@@ -88,19 +90,25 @@ var topicSettings = map[string]bool{
 	"concurrency-per-group": true, "on-dead-delay": true, "task-delivery": true, "count-crashes": true, "paused": true,
 }
 
-// sharedFlags returns the rows of the flags that three commands or more have with the same help, by
-// their names: of a name with several such rows, the most frequent one.
+// sharedFlags returns the rows of the flags and arguments that several commands have with the same
+// help, by their names, those of arguments in capitals: of a name with several such rows, the most
+// frequent one.
 func sharedFlags(leaves []*commandline.Command) map[string]string {
 	times, shared := map[string]int{}, map[string]string{}
+	count := func(name, r string) {
+		if times[r]++; times[r] >= 2 && times[r] > times[shared[name]] {
+			shared[name] = r
+		}
+	}
 	for _, leaf := range leaves {
 		for _, f := range leaf.Flags {
 			if isSetting(leaf, f) || f.Group == "Server" {
 				continue
 			}
-			r := flagRow(f)
-			if times[r]++; times[r] >= 3 && times[r] > times[shared[f.Name]] {
-				shared[f.Name] = r
-			}
+			count(f.Name, flagRow(f))
+		}
+		for _, arg := range leaf.Args {
+			count(strings.ToUpper(arg.Name), argRow(arg))
 		}
 	}
 	return shared
@@ -127,6 +135,10 @@ func sentence(parts ...string) string {
 
 func row(name, def, help string) string {
 	return fmt.Sprintf("| %s | %s | %s |\n", name, def, strings.ReplaceAll(help, "|", "\\|"))
+}
+
+func argRow(arg *commandline.Param) string {
+	return row("`"+strings.ToUpper(arg.Name)+"`", "", arg.Help)
 }
 
 func flagName(f *commandline.Param) string {

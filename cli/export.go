@@ -26,8 +26,7 @@ type export struct {
 }
 
 const exportDetail = "A line for each topic, task, dead task and finished task that is kept, as JSON; the last line says that the export is complete. " +
-	"The server goes on meanwhile: a task that is there from the beginning to the end is in the export, as it was at some moment in between. " +
-	"lapse import file brings it into another server, whatever its ledger is."
+	"The server goes on meanwhile: a task that is there from the beginning to the end is in the export."
 
 func (c *export) call(ctx context.Context, s *session) error {
 	var file *exportfile.Writer

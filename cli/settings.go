@@ -88,10 +88,10 @@ type respSettings struct {
 // redisSettings are about tasks in Redis, and the nodes that share it.
 type redisSettings struct {
 	RedisPrefix        string        `default:"lapse:" help:"Beginning of all keys in Redis."`
-	RedisShards        int           `default:"16" help:"Over how many shards new tasks are spread, 1 to 1024. On Redis Cluster, count 100,000 tasks a shard."`
+	RedisShards        int           `default:"16" help:"Over how many shards new tasks are spread. On Redis Cluster, count 100,000 tasks a shard."`
 	RedisForceEviction bool          `help:"Use Redis although it may delete tasks when its memory is full."`
-	RedisWaitReplicas  int           `placeholder:"N" help:"How many replicas of Redis must have a task before it counts as accepted, 1 to 64. While fewer do, answers are 503. Default: none."`
-	RedisWaitTimeout   time.Duration `default:"500ms" help:"How long Redis waits for them each time, 1ms to 900ms."`
+	RedisWaitReplicas  int           `placeholder:"N" help:"How many replicas of Redis must have a task before it counts as accepted. While fewer do, answers are 503. Default: none."`
+	RedisWaitTimeout   time.Duration `default:"500ms" help:"How long Redis waits for them each time."`
 	Spool              string        `placeholder:"DIR" help:"Accept tasks without an id of their caller's into this directory while Redis does not take them (202), deliver them in time, and move them to Redis when it is back. One server at a time uses it."`
 	FailoverAfter      time.Duration `default:"10s" help:"For how long a node must send no heartbeat before another one adopts its tasks. The same for all nodes."`
 

@@ -27,8 +27,8 @@ type top struct {
 	Once     bool          `env:"-" help:"Look once, print and end. That is also what it does with --json, and where its output or input is no terminal, or TERM is dumb."`
 }
 
-const topDetail = "Keys: up and down choose a topic, pgup and pgdn show those above and below, home and end the first and last of a page of 100, enter opens a topic with its errors, oldest tasks and settings, " +
-	"n the nodes, f the forecast, esc leads back, s and S choose what comes first, / searches, p pauses or resumes the topic (it asks first), space looks at once, ? shows the keys, q ends. NO_COLOR is honoured."
+const topDetail = "Keys: up and down choose a topic, enter opens it, n the nodes, f the forecast, esc leads back, s and S choose what comes first, " +
+	"/ searches, p pauses or resumes the topic, ? shows all keys, q ends. NO_COLOR is honoured."
 
 // Bounds of --interval, and the topics that are printed once.
 const (

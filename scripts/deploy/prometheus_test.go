@@ -256,8 +256,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// docs/operations.md lists the same alerts in the same order. It links to the heading that the alert
-// leads to; TestLinks of scripts/docs finds one that is not there.
+// docs/operations.md lists the same alerts in the same order, and links to the headings that they
+// lead to; TestLinks of scripts/docs finds one that is not there.
 func TestAlertsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile(runbookPage)
 	if err != nil {
