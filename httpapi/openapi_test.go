@@ -308,8 +308,7 @@ func TestProblemsAreDocumented(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Problems\n\nEvery answer that is not a success is `application/problem+json` (RFC 9457). Compare its `type`;\n" +
 		"`title` and `detail` are for people and may change. `errors[]` names each field that is wrong, and never\n" +
-		"repeats a value. The type is a path on the server, where the same explanation can be read.\n" +
-		"`Retry-After` is given where waiting helps.\n\n" +
+		"repeats a value. The type is a path on the server, where the same explanation can be read.\n\n" +
 		"<!-- run: lapse serve -->\n```\n$ curl -i localhost:7480/v1/tasks/order-42\nHTTP/1.1 404 Not Found\n" +
 		"Content-Type: application/problem+json\n\n" +
 		"{\"type\":\"/problems/not_found\",\"title\":\"Unknown or finished\",\"status\":404,\"detail\":\"unknown or finished: order-42\",\"request_id\":\"eb47e7af622523b2\"}\n```\n\n" +
