@@ -108,7 +108,9 @@ func (s *Engine) load(page []recovery.Entry, ahead bool) {
 			}
 		}
 	})
-	s.resolveSecondRecords(seconds)
+	if len(seconds) > 0 {
+		s.Life.Background.Go(func() { s.resolveSecondRecords(seconds) })
+	}
 }
 
 // hasEndedLocked reports whether this process has ended the task of a record since the record was
@@ -136,7 +138,9 @@ func (m *Memory) Lock(page []recovery.Entry) []int {
 		}
 		at += len(piece)
 	})
-	s.resolveSecondRecords(seconds)
+	if len(seconds) > 0 {
+		s.Life.Background.Go(func() { s.resolveSecondRecords(seconds) })
+	}
 	return locked
 }
 

@@ -259,7 +259,7 @@ func (s *Restoration) deletePage(page []recovery.Entry) (deleted int, open []rec
 		_, err = s.BuryAgain(dead)
 	}
 	if err == nil && len(seconds) > 0 { // before the shard may change hands
-		s.resolveSeconds(seconds)
+		s.resolveSecondRecords(seconds)
 	}
 	return deleted, open, err
 }

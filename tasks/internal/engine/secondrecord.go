@@ -56,15 +56,9 @@ func isSecondLocked(sl *store.Slot, shard int) bool {
 	return sl.Shard != SpoolShard && int(sl.Shard) != shard
 }
 
-// resolveSecondRecords is resolveSeconds in the background.
+// resolveSecondRecords decides which records stay. It waits while something is under way with their
+// tasks.
 func (s *Engine) resolveSecondRecords(seconds []secondRecord) {
-	if len(seconds) > 0 {
-		s.Life.Background.Go(func() { s.resolveSeconds(seconds) })
-	}
-}
-
-// resolveSeconds decides which records stay. It waits while something is under way with their tasks.
-func (s *Engine) resolveSeconds(seconds []secondRecord) {
 	newer, older := 0, 0
 	var moved []recovery.DirectoryUpdate
 	for _, t := range seconds {

@@ -11,8 +11,8 @@ import (
 
 // Other nodes may have adopted the shards of a process that was silent, and a failover may have
 // forgotten that. The process comes back and finds its tokens as it has left them. Both have the
-// shards in memory, and the memory of the adopters is the newer one: if the process used its shards,
-// it would undo what they have confirmed.
+// shards in memory, and the memory of the adopters is the newer one: if the process used its
+// shards, it would undo what they have confirmed.
 //
 // So shards rest if their server has a replication id that this process has not known for long:
 // nothing is written to them, and their node is not certain. An adopter that finds the former token
