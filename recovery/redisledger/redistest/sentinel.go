@@ -19,9 +19,9 @@ type Sentinels struct {
 	sentinel        *Server
 }
 
-// How long the sentinel waits for a server that does not answer, in milliseconds. On a busy
-// machine a live one may be silent for a while, and only FailOver is meant to replace it.
-const patient, impatient = "60000", "300"
+// patient is how long the sentinel waits for a server that does not answer, in milliseconds. On a
+// busy machine a live one may be silent for a while, and only FailOver is meant to replace it.
+const patient = "60000"
 
 // StartSentinel starts them, and waits until the replica has caught up and the sentinel knows
 // it.
@@ -76,12 +76,14 @@ func (s *Sentinels) ShutReplicaOut() {
 	s.Master.Do("client", "kill", "user", "replica")
 }
 
-// FailOver kills the master and waits until the replica is the master.
+// FailOver kills the master and waits until the replica is the master. The sentinel is told to: by
+// itself it promotes no replica that was shut out for some seconds.
 func (s *Sentinels) FailOver() {
 	s.Master.t.Helper()
-	s.sentinel.Do("sentinel", "set", MasterName, "down-after-milliseconds", impatient)
 	s.Master.Kill()
-	defer s.sentinel.Do("sentinel", "set", MasterName, "down-after-milliseconds", patient)
+	s.sentinel.Wait("the sentinel begins the failover", func(ctx context.Context, c *redis.Client) bool {
+		return c.Do(ctx, "sentinel", "failover", MasterName).Err() == nil
+	})
 	s.Replica.Wait("the replica is the master", func(ctx context.Context, c *redis.Client) bool {
 		return strings.Contains(c.Info(ctx, "replication").Val(), "role:master")
 	})
