@@ -107,11 +107,15 @@ func TestForgottenAdoptionFromTheReturned(t *testing.T) {
 	}
 }
 
-// wantRest wants a batch of a shard to be refused for now, and the node not to be certain.
+// wantRest wants a batch of a shard, and its hand-over, to be refused for now, and the node not to
+// be certain.
 func (m *fleetNode) wantRest(t testing.TB, shard int) {
 	t.Helper()
 	if err := m.Apply(t.Context(), shard, batchOf(put("x", "1"))); err == nil || errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply at rest: %v", err)
+	}
+	if err := m.transfer(t, shard, "b"); err == nil || errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Transfer at rest: %v", err)
 	}
 	if m.Standing().Certain {
 		t.Error("it is certain")
